@@ -22,6 +22,7 @@ import (
 	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func declared() []v1alpha1.NodeSetting {
@@ -53,9 +54,7 @@ func TestDeclaredSettingsAreAppliedStagedAndReported(t *testing.T) {
 		},
 		RebootRequired: true, RebootRequiredBy: []string{ihash},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "status", want, got)
 	if w.writes != 2 {
 		t.Errorf("got %d status writes for one change, want one for the proof and one for the result", w.writes)
 	}
@@ -70,9 +69,7 @@ func TestARestartChangesNothing(t *testing.T) {
 	w.runUntilIdle(w.agent())
 	w.log = nil
 	w.runUntilIdle(w.agent())
-	if diff := cmp.Diff([]string{"status"}, w.log); diff != "" {
-		t.Errorf("changes after a restart (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "changes after a restart", []string{"status"}, w.log)
 }
 
 func TestNothingHappensWithoutAnObject(t *testing.T) {
@@ -139,22 +136,14 @@ func TestRemovalAndRelease(t *testing.T) {
 			w.declare(test.after...)
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = test.release })
 			w.runUntilIdle(a)
-			if diff := cmp.Diff(test.live, w.live); diff != "" {
-				t.Errorf("live (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "live", test.live, w.live)
 			var keys []string
 			for key := range w.journal() {
 				keys = append(keys, key)
 			}
-			if diff := cmp.Diff(test.journal, keys); diff != "" {
-				t.Errorf("journal (-want +got):\n%s", diff)
-			}
-			if got := w.clientNode.Status.Restored; got != test.restored {
-				t.Errorf("restored: got %v, want %v", got, test.restored)
-			}
-			if diff := cmp.Diff(test.rebootBy, w.clientNode.Status.RebootRequiredBy); diff != "" {
-				t.Errorf("rebootRequiredBy (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "journal", test.journal, keys)
+			check.Equal(t, "restored", test.restored, w.clientNode.Status.Restored)
+			check.Equal(t, "rebootRequiredBy", test.rebootBy, w.clientNode.Status.RebootRequiredBy)
 		})
 	}
 }
@@ -189,12 +178,8 @@ func TestTheJournalIsRemovedAfterTheRestoringReboot(t *testing.T) {
 	a = w.runUntilIdle(a)
 	w.permit("restore")
 	w.runUntilIdle(a)
-	if diff := cmp.Diff([]string{"restore"}, w.reboots); diff != "" {
-		t.Errorf("reboots (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(w.defaults, w.live); diff != "" {
-		t.Errorf("live (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "reboots", []string{"restore"}, w.reboots)
+	check.Equal(t, "live", w.defaults, w.live)
 	if _, err := os.Stat(filepath.Dir(filepath.Join(w.dir, journal.Dir))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the directory of the journal still exists: %v", err)
 	}
@@ -246,21 +231,15 @@ func runStory(t *testing.T, w *world) {
 	a := reboot(w.runUntilIdle(w.agent()))
 	want := maps.Clone(w.defaults)
 	want[rmem], want[ihash] = "16777216", "16777216"
-	if diff := cmp.Diff(want, w.live); diff != "" {
-		t.Errorf("live after the rollout (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "live after the rollout", want, w.live)
 	originals := map[string]journal.Entry{
 		rmem:  {Original: host.Original{Present: true, Value: "212992"}, Profile: "p", Applied: "16777216"},
 		ihash: {Profile: "p", Applied: "16777216"},
 	}
-	if diff := cmp.Diff(originals, w.journal()); diff != "" {
-		t.Errorf("journal after the rollout (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "journal after the rollout", originals, w.journal())
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 	w.runUntilIdle(reboot(w.runUntilIdle(a)))
-	if diff := cmp.Diff(w.defaults, w.live); diff != "" {
-		t.Errorf("live after the release (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "live after the release", w.defaults, w.live)
 	if !w.clientNode.Status.Restored || w.journal() != nil || len(w.files) != 0 || len(w.menu) != 0 {
 		t.Errorf("after the release: restored %v, journal %v, files %v, menu %v", w.clientNode.Status.Restored, w.journal(), w.files, w.menu)
 	}
@@ -283,9 +262,7 @@ func TestTheOriginalOutlivesChangesAndForeignValues(t *testing.T) {
 	want := map[string]journal.Entry{
 		rmem: {Original: host.Original{Present: true, Value: "212992"}, Profile: "p", Applied: "33554432"},
 	}
-	if diff := cmp.Diff(want, w.journal()); diff != "" {
-		t.Errorf("journal (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "journal", want, w.journal())
 }
 
 func TestNothingIsChangedWithoutAJournal(t *testing.T) {
@@ -306,9 +283,7 @@ func TestNothingIsChangedWithoutAJournal(t *testing.T) {
 			a := w.runUntilIdle(w.agent())
 			w.permit("p1")
 			w.runUntilIdle(a)
-			if diff := cmp.Diff(w.defaults, w.live); diff != "" {
-				t.Errorf("live (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "live", w.defaults, w.live)
 			if len(w.menu) != 0 || len(w.files) != 0 || len(w.reboots) != 0 {
 				t.Errorf("got changes: menu %v, files %v, reboots %v", w.menu, w.files, w.reboots)
 			}
@@ -433,9 +408,7 @@ func TestLoweredNumbersAreReported(t *testing.T) {
 		if want := "number 3 decreases from the node's original 33554432 to 16777216"; w.state(tcpRmem) != v1alpha1.SettingInSync || !strings.Contains(w.message(tcpRmem), want) {
 			t.Errorf("got %s %q, want InSync with %q", w.state(tcpRmem), w.message(tcpRmem), want)
 		}
-		if w.message(rmem) != "" {
-			t.Errorf("message of a raised value: got %q", w.message(rmem))
-		}
+		check.Equal(t, "message of a raised value", "", w.message(rmem))
 	}
 }
 
@@ -465,9 +438,7 @@ func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 			w.runUntilIdle(w.agent())
 			w.declare(setting(tcpRmem, "at-least "+test.minimum))
 			w.runUntilIdle(w.agent())
-			if w.live[tcpRmem] != test.live {
-				t.Errorf("live value after an exact value: got %q, want %q", w.live[tcpRmem], test.live)
-			}
+			check.Equal(t, "live value after an exact value", test.live, w.live[tcpRmem])
 			w.declare()
 			w.runUntilIdle(w.agent())
 			if w.live[tcpRmem] != original || len(w.journal()) != 0 {
@@ -556,9 +527,7 @@ func TestFailuresAreReportedAndTriedAgain(t *testing.T) {
 			if w.state(rmem) != v1alpha1.SettingFailed || !strings.Contains(w.message(rmem), "disk on fire") {
 				t.Errorf("got %s %q, want Failed with a reason", w.state(rmem), w.message(rmem))
 			}
-			if w.clientNode.Status.Hash != w.clientNode.Spec.Hash {
-				t.Errorf("hash %q is not reported", w.clientNode.Status.Hash)
-			}
+			check.Equal(t, "hash", w.clientNode.Spec.Hash, w.clientNode.Status.Hash)
 			w.clock.Step(driftInterval - time.Second)
 			w.runPass(a)
 			w.clock.Step(driftInterval + time.Second)
@@ -698,9 +667,7 @@ func TestDriftIsHealedWhileTheAPIServerIsAway(t *testing.T) {
 	w.getErr, w.writeErr = away, func(v1alpha1.StorageClientNodeStatus) error { return away }
 	w.live[rmem] = "4096"
 	w.runUntilIdle(a)
-	if w.live[rmem] != "16777216" {
-		t.Errorf("got live value %s, want it reset", w.live[rmem])
-	}
+	check.Equal(t, "live value after the reset", "16777216", w.live[rmem])
 }
 
 func TestStatusWritesAreFew(t *testing.T) {
@@ -865,7 +832,5 @@ func TestTheNodesUIDReachesTheHost(t *testing.T) {
 		return h
 	}
 	w.runPass(w.agent())
-	if modules.uid != "0b5c-1" {
-		t.Errorf("UID: got %q", modules.uid)
-	}
+	check.Equal(t, "UID", "0b5c-1", modules.uid)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -104,9 +105,7 @@ func TestALiveValueIsKeptOnlyAfterNewConnectionsWork(t *testing.T) {
 			rmem:    {Entry: journal.Entry{Original: present("212992"), Profile: "p", Applied: "16777216"}, Before: present("212992")},
 		}
 		u := w.unconfirmed()
-		if diff := cmp.Diff(want, u.Settings); diff != "" {
-			t.Errorf("unconfirmed (-want +got):\n%s", diff)
-		}
+		check.Equal(t, "unconfirmed", want, u.Settings)
 		if remaining := u.Deadline.Sub(w.clock.Now()); remaining != confirmWithin || u.BootID != "boot-1" {
 			t.Errorf("unexpected deadline: in %s, boot %s", remaining, u.BootID)
 		}
@@ -313,9 +312,7 @@ func TestABusyAPIServerHidesNoBrokenConnection(t *testing.T) {
 			w.declare(setting(tcpRmem, "8192 131072 6291456"))
 			w.runFor(w.agent(), confirmWithin+retestWithin+5*time.Second)
 			w.expect(test.state, usual, "")
-			if diff := cmp.Diff(test.failed, w.clientNode.Status.Settings[0].FailedConnections); diff != "" {
-				t.Errorf("failed connections (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "failed connections", test.failed, w.clientNode.Status.Settings[0].FailedConnections)
 		})
 	}
 }
@@ -678,9 +675,7 @@ func TestTheRemainingTimeOfAProof(t *testing.T) {
 			if test.bootID != "" {
 				u.BootID = test.bootID
 			}
-			if got := (Machine{BootClock: clock}).timeToProve(u, "boot-1"); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
+			check.Equal(t, "result", test.want, (Machine{BootClock: clock}).timeToProve(u, "boot-1"))
 		})
 	}
 }
@@ -736,9 +731,7 @@ func TestAnAgentDoesNotProveValuesOfAnotherAgent(t *testing.T) {
 			if w.live[tcpRmem] != "8192 131072 6291456" || w.unconfirmed() == nil || len(w.files) > 0 {
 				t.Fatalf("got live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 			}
-			if want := "no settings changed on this node: cannot revert " + tcpRmem + ": read-only file system"; w.message(tcpRmem) != want {
-				t.Errorf("message: got %q, want %q", w.message(tcpRmem), want)
-			}
+			check.Equal(t, "message", "no settings changed on this node: cannot revert "+tcpRmem+": read-only file system", w.message(tcpRmem))
 			w.restoreErr, w.log = nil, nil
 			w.runFor(a, maxRetry+2*driftInterval)
 			reverted, tried := slices.Index(w.log, "restore "+tcpRmem), slices.Index(w.log, "try "+tcpRmem)
@@ -849,15 +842,11 @@ func TestAFailedValueNamesTheConnections(t *testing.T) {
 			a := w.runFor(w.agent(), confirmWithin+retestWithin)
 			w.expect(v1alpha1.SettingFailed, usual, "")
 			got := func() []string { return w.clientNode.Status.Settings[0].FailedConnections }
-			if diff := cmp.Diff(test.want, got()); diff != "" {
-				t.Errorf("failed connections (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "failed connections", test.want, got())
 			w.runFor(a, time.Hour)
 			w.boot()
 			w.runFor(w.agent(), time.Minute)
-			if diff := cmp.Diff(test.want, got()); diff != "" {
-				t.Errorf("failed connections after a boot (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "failed connections after a boot", test.want, got())
 		})
 	}
 }
@@ -879,7 +868,5 @@ func TestAWitnessThatStaysSilentIsNoWitness(t *testing.T) {
 	w.proved = func(int64) error { return nil }
 	w.declare(setting(tcpRmem, "8192 131072 6291456"))
 	w.runFor(w.agent(), confirmWithin+retestWithin)
-	if diff := cmp.Diff([]string{"tenant"}, w.clientNode.Status.Settings[0].FailedConnections); diff != "" {
-		t.Errorf("failed connections (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "failed connections", []string{"tenant"}, w.clientNode.Status.Settings[0].FailedConnections)
 }

@@ -3,11 +3,10 @@ package agent
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -57,14 +56,10 @@ func TestTheOriginalsOfAPairOutliveAChangeFromOneToTheOther(t *testing.T) {
 	for key, entry := range h.journal() {
 		got[key] = entry.Original
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the journal's originals (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "the journal's originals", want, got)
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 	h.runUntilIdle(a)
-	if diff := cmp.Diff(before, h.readPair()); diff != "" {
-		t.Errorf("ratio and bytes (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "ratio and bytes", before, h.readPair())
 }
 
 func (h *storageHost) expectPair(key, ratio, bytes string) {

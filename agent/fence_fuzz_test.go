@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -121,9 +122,7 @@ func FuzzNothingButPermittedBytesReachesAFile(f *testing.F) {
 		dir := fuzzHost(t)
 		before := hosttest.ReadTree(t, dir, "/")
 		files, err := host.OpenFS(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		defer files.Close()
 		if image {
 			files = files.AsImage()
@@ -136,15 +135,9 @@ func FuzzNothingButPermittedBytesReachesAFile(f *testing.F) {
 		spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{setting(key, value), setting(key2, value2)}}
 		for range 2 {
 			p, err := h.beginPass(spec, allowed)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := p.carryOut(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(p.setUnconfirmed(context.Background(), "", "", time.Now), h.Journal.Confirm()); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
+			check.NoError(t, p.carryOut(context.Background()))
+			check.NoError(t, errors.Join(p.setUnconfirmed(context.Background(), "", "", time.Now), h.Journal.Confirm()))
 		}
 		checkFiles(t, before, hosttest.ReadTree(t, dir, "/"), everyKey)
 	})
@@ -158,9 +151,7 @@ func fuzzHost(t *testing.T) string {
 		dir, err := os.MkdirTemp("/dev/shm", "storage-client-fuzz-")
 		if err == nil {
 			t.Cleanup(func() { _ = os.RemoveAll(dir) })
-			if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "test", "fixtures", "hosts", "debian-12"))); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("..", "test", "fixtures", "hosts", "debian-12"))))
 			return dir
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -31,9 +31,7 @@ func TestOptionsThatADeviceMayDecline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			desired, observed := strings.Fields(test.desired), strings.Split(test.observed, ",")
-			if diff := cmp.Diff(test.differences, differencesOf(test.protocol)(desired, observed), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("differences (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "differences", test.differences, differencesOf(test.protocol)(desired, observed), cmpopts.EquateEmpty())
 			if got := strings.Join(declinedOf(test.protocol)(desired, observed), "; "); !strings.HasPrefix(got, test.declined) || test.declined == "" && got != "" {
 				t.Errorf("got declined %q, want %q", got, test.declined)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -163,9 +164,7 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 		diskFS: v1alpha1.SettingPending, nfsAll: v1alpha1.SettingInSync, nfsFiler: v1alpha1.SettingInSync,
 		readAhead4: v1alpha1.SettingInSync, dirty: v1alpha1.SettingInSync, profileOf: v1alpha1.SettingInSync,
 	}
-	if diff := cmp.Diff(want, h.states()); diff != "" {
-		t.Errorf("states (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "states", want, h.states())
 	if h.clientNode.Status.RebootRequired {
 		t.Error("a mount option requires a reboot")
 	}
@@ -177,9 +176,7 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 			t.Errorf("%s: got %q, want it to contain %q", key, h.message(key), part)
 		}
 	}
-	if h.flags != "rw,noatime" {
-		t.Errorf("got flags %s", h.flags)
-	}
+	check.Equal(t, "flags", "rw,noatime", h.flags)
 
 	h.log = nil
 	a := h.runUntilIdle(h.agent())
@@ -192,9 +189,7 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	if !h.clientNode.Status.Restored {
 		t.Errorf("settings are not restored: got %+v", h.clientNode.Status.Settings)
 	}
-	if diff := cmp.Diff(before, h.tree()); diff != "" {
-		t.Errorf("host (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "host", before, h.tree())
 }
 
 // A declared read-ahead and a sysctl override the profile of tuned: the sysctl also while new connections prove it, and no file contains it.
@@ -279,9 +274,7 @@ func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 				file := fmt.Sprintf("/sys/class/bdi/0:%d/read_ahead_kb", numberOf(i))
 				h.write(file, "")
 				h.write("/sys/new", "128\n")
-				if err := os.Rename(filepath.Join(h.dir, "/sys/new"), filepath.Join(h.dir, file)); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, os.Rename(filepath.Join(h.dir, "/sys/new"), filepath.Join(h.dir, file)))
 				h.writeTable(fmt.Sprintf("40 30 0:%d / %s%d rw - nfs4 filer:/b rw,vers=4.1\n", numberOf(i), pod, i))
 				h.clock.Step(mountwatch.Interval)
 				if h.runPass(a) {
@@ -322,9 +315,7 @@ func TestAnyFileOfTheAgentRevealsALostJournal(t *testing.T) {
 func TestAHostWithoutSupportIsUnchanged(t *testing.T) {
 	h := newStorageHost(t)
 	for _, file := range []string{"/usr/sbin/mount.nfs", "/usr/sbin/tuned-adm", "/run/systemd/generator/mnt-disks-d1.mount"} {
-		if err := os.Remove(filepath.Join(h.dir, file)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.Remove(filepath.Join(h.dir, file)))
 	}
 	before := h.tree()
 	h.declare(setting(diskFS, "xfs:noatime"), setting(nfsAll, "hard"), setting(profileOf, "latency-performance"))
@@ -332,14 +323,10 @@ func TestAHostWithoutSupportIsUnchanged(t *testing.T) {
 	want := map[string]v1alpha1.SettingState{
 		diskFS: v1alpha1.SettingUnsupported, nfsAll: v1alpha1.SettingUnsupported, profileOf: v1alpha1.SettingUnsupported,
 	}
-	if diff := cmp.Diff(want, h.states()); diff != "" {
-		t.Errorf("states (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "states", want, h.states())
 	after := h.tree()
 	maps.DeleteFunc(after, func(name, _ string) bool { return strings.HasPrefix(name, "/var/lib/storage-client") })
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("host (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "host", before, after)
 	if slices.ContainsFunc(h.log, func(step string) bool { return strings.HasPrefix(step, "systemctl") }) {
 		t.Errorf("commands: got %v", h.log)
 	}

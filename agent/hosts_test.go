@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // everything declares a setting of each kind.
@@ -131,9 +132,7 @@ func TestOneProfileOnEveryHost(t *testing.T) {
 					t.Errorf("restore: %s: got %s: %s", s.Key, s.State, s.Message)
 				}
 			}
-			if diff := cmp.Diff(before, b.persistentFiles()); diff != "" {
-				t.Errorf("the host after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "the host after restore", before, b.persistentFiles())
 		})
 	}
 }

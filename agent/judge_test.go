@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -432,14 +433,10 @@ func TestTheReadAheadOfAVolumeGoesBackToTheTypes(t *testing.T) {
 	a := h.runUntilIdle(h.agent())
 	h.declare(setting(readAhead4, "15360"))
 	a = h.runUntilIdle(a)
-	if got := h.windows(); got != [2]string{"15360", "1024"} {
-		t.Errorf("windows with both settings: got %v", got)
-	}
+	check.Equal(t, "windows with both settings", [2]string{"15360", "1024"}, h.windows())
 	h.readAhead(0)
 	h.runPass(a)
-	if got := h.windows(); got != [2]string{"15360", "15360"} {
-		t.Errorf("windows with only the setting of the type: got %v", got)
-	}
+	check.Equal(t, "windows with only the setting of the type", [2]string{"15360", "15360"}, h.windows())
 	h.readAhead(1024)
 	h.runPass(a)
 	before := h.clientNode.Status
@@ -526,9 +523,7 @@ func TestAnUnavailableReadAheadIsReportedOnTheMount(t *testing.T) {
 			if m.State != test.state || m.ReadAheadState != test.readAhead || !strings.Contains(m.Message, test.message) {
 				t.Errorf("got %s, read-ahead %q: %q", m.State, m.ReadAheadState, m.Message)
 			}
-			if got := h.windows(); got != [2]string{"128", "256"} {
-				t.Errorf("got windows %v", got)
-			}
+			check.Equal(t, "windows", [2]string{"128", "256"}, h.windows())
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/counters"
 	"github.com/storageclient/operator/tuning/recommend"
@@ -177,12 +178,8 @@ func TestNodesShowSignsOfKnownProblems(t *testing.T) {
 			w.runPass(a)
 			w.clock.Step(time.Minute)
 			w.runPass(a)
-			if diff := cmp.Diff(c.signs, w.clientNode.Status.Signs); diff != "" {
-				t.Errorf("signs (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(c.raised, knownProblems(t, w.clientNode.Status)); diff != "" {
-				t.Errorf("advice (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "signs", c.signs, w.clientNode.Status.Signs)
+			check.Equal(t, "advice", c.raised, knownProblems(t, w.clientNode.Status))
 		})
 	}
 }
@@ -301,9 +298,7 @@ func (w *world) writeMounts(all []recordedMount, readOnly bool) {
 func sampleOf(t *testing.T, name string) (sample recommend.Sample, rules []string) {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var recorded struct {
 		Rules  []string
 		Sample recommend.Sample
@@ -323,9 +318,7 @@ func recordedMounts(t *testing.T) []recordedSample {
 	var sample recordedSample
 	for _, pattern := range []string{"*.json", "heldback/*.json"} {
 		files, err := filepath.Glob(recommended + pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		for _, name := range files {
 			mount, rules := sampleOf(t, name)
 			if len(rules) > 0 {
@@ -352,14 +345,10 @@ func recordedMounts(t *testing.T) []recordedSample {
 func recordedHealthy(t *testing.T, node string) (samples []recordedSample) {
 	t.Helper()
 	file, err := os.Open("servers/testdata/healthy-node" + node + ".gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer file.Close()
 	unpacked, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	v3, _ := sampleOf(t, recommended+"heldback/a-healthy-mount-NFSv3.json")
 	v41, _ := sampleOf(t, recommended+"a-healthy-mount-NFSv4.1.json")
 	smb, _ := sampleOf(t, recommended+"heldback/a-share-of-Samba-listed-again-and-again.json")
@@ -371,9 +360,7 @@ func recordedHealthy(t *testing.T, node string) (samples []recordedSample) {
 			At      time.Time
 			Servers []mounts.ServerCounters
 		}
-		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, json.Unmarshal(lines.Bytes(), &s))
 		sample := recordedSample{counters: s.Servers}
 		if !last.IsZero() {
 			sample.passed = s.At.Sub(last)

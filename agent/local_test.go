@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -61,9 +62,7 @@ func newBoxOf(t *testing.T, name string) *box {
 	}
 	b.commands = hosttest.PrintedCommands(t, name, b.dir)
 	fs, err := host.OpenFS(b.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = fs.Close() })
 	b.fs = fs
 	return b
@@ -79,9 +78,7 @@ func newImage(t *testing.T) *box {
 	t.Helper()
 	b := newBox(t)
 	for _, dir := range []string{"proc", "sys", "run"} {
-		if err := os.RemoveAll(filepath.Join(b.dir, dir)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.RemoveAll(filepath.Join(b.dir, dir)))
 	}
 	return b
 }
@@ -198,9 +195,7 @@ func TestABootMenuWithALineOfAUserIsReportedAsUnsupported(t *testing.T) {
 			t.Errorf("boot loader: got %+v", r.Bootloader)
 		}
 	}
-	if got := hosttest.ReadFile(t, b.dir, grubCfg); got != menu {
-		t.Errorf("the menu is\n%s", got)
-	}
+	check.Equal(t, "menu", menu, hosttest.ReadFile(t, b.dir, grubCfg))
 }
 
 func (b *box) expectText(name, part string) {
@@ -242,9 +237,7 @@ func TestOneMachineFromPlanToRestore(t *testing.T) {
 	// The menu is generated again, and some bytes may differ.
 	delete(before, grubCfg)
 	delete(after, grubCfg)
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("the host after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "the host after restore", before, after)
 	if strings.Contains(hosttest.ReadFile(t, b.dir, grubCfg), "ihash_entries") {
 		t.Error("the menu still has the argument")
 	}
@@ -324,17 +317,13 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 			t.Errorf("/%s was created: %v", dir, err)
 		}
 	}
-	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}, slots: {}}, b.journal()); diff != "" {
-		t.Errorf("journal (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "journal", map[string]host.Original{rmem: {}, ihash: {}, slots: {}}, b.journal())
 	b.expect(b.compare(localreport.Observe, p), true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync", slots: "InSync"})
 	after := b.tree()
 	delete(before, grubCfg)
 	delete(after, grubCfg)
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("the image after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "the image after restore", before, after)
 }
 
 func TestUnsupportedSettingsInAnImageAreReported(t *testing.T) {
@@ -342,9 +331,7 @@ func TestUnsupportedSettingsInAnImageAreReported(t *testing.T) {
 	hosttest.WriteFile(t, b.dir, "/etc/sysctl.d/50-own.conf", "net.core.rmem_max = 4194304\n")
 	r := b.apply(profile("p", map[string]string{"net.ipv4.route.flush": "1", "net.core.rmem_max": "16777216"}))
 	b.expect(r, false, "", map[string]string{flush: "Unsupported", rmem: "Pending"})
-	if diff := cmp.Diff(map[string]host.Original{rmem: {Present: true, Value: "4194304"}}, b.journal()); diff != "" {
-		t.Errorf("journal (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "journal", map[string]host.Original{rmem: {Present: true, Value: "4194304"}}, b.journal())
 	if _, err := b.local(true).Machine.Subjects[0].Original(t.Context(), "net.core.wmem_max"); err != nil {
 		t.Error(err)
 	}
@@ -353,18 +340,12 @@ func TestUnsupportedSettingsInAnImageAreReported(t *testing.T) {
 // An image is often built with the /proc of the build machine mounted into the tree.
 func TestTheBuildMachineOfAnImageIsUnchanged(t *testing.T) {
 	b := newBox(t)
-	if err := os.MkdirAll(filepath.Join(b.dir, "proc/1"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/", filepath.Join(b.dir, "proc/1/root")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.MkdirAll(filepath.Join(b.dir, "proc/1"), 0o755))
+	check.NoError(t, os.Symlink("/", filepath.Join(b.dir, "proc/1/root")))
 	before := hosttest.ReadTree(t, b.dir, "/proc", "/sys")
 	r := b.apply(eda())
 	b.expect(r, true, "", map[string]string{rmem: "Pending", ihash: "Pending"})
-	if diff := cmp.Diff(before, hosttest.ReadTree(t, b.dir, "/proc", "/sys")); diff != "" {
-		t.Errorf("kernel of the build machine (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "kernel of the build machine", before, hosttest.ReadTree(t, b.dir, "/proc", "/sys"))
 	for _, command := range b.commands.Ran {
 		if !strings.HasPrefix(command, "grub-mkconfig") {
 			t.Errorf("unexpected command %s", command)
@@ -393,27 +374,21 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 	w.declare(setting(rmem, "16777216"), setting(ihash, "1048576"))
 	start := func() *Agent {
 		a, err := New(Config{Host: NewHost(b.fs, b.commands, w, "/var/lib/kubelet"), API: w, Clock: w.clock})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		return a
 	}
 	w.runPass(start())
 	if status := w.clientNode.Status; status.RebootRequired || w.state(rmem) != v1alpha1.SettingInSync || w.state(ihash) != v1alpha1.SettingInSync {
 		t.Errorf("got reboot required %t, settings %+v", status.RebootRequired, status.Settings)
 	}
-	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}}, b.journal()); diff != "" {
-		t.Errorf("originals of the image (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "originals of the image", map[string]host.Original{rmem: {}, ihash: {}}, b.journal())
 	after := b.tree()
 	for _, name := range []string{journal.File} {
 		// The journal records the owners of the settings, and the sizes of this boot.
 		delete(before, name)
 		delete(after, name)
 	}
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("host after the proof (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "host after the proof", before, after)
 
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 	w.runPass(start())
@@ -451,9 +426,7 @@ func TestAProfileIsRejectedWithTheMessagesOfTheManager(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error: got %v, want %q", err, test.want)
 			}
-			if diff := cmp.Diff(before, b.tree()); diff != "" {
-				t.Errorf("the host has changed (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "the host has changed", before, b.tree())
 		})
 	}
 }
@@ -471,9 +444,7 @@ func TestSeveralProfilesMergeAsOnANode(t *testing.T) {
 	r := b.apply(low, high, other)
 	b.expect(r, false, "", map[string]string{rmem: "InSync", wmem: "InSync"})
 	want := []nodesettings.Conflict{{Key: rmem, Profiles: []string{"high", "other"}, Values: []string{"16777216", "8388608"}, Kept: "16777216"}}
-	if diff := cmp.Diff(want, r.Conflicts); diff != "" {
-		t.Errorf("conflicts (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "conflicts", want, r.Conflicts)
 	b.expect(b.compare(localreport.Plan, high), true, "", map[string]string{rmem: "InSync", wmem: "Drifted PutBack"})
 	b.expect(b.apply(high), true, "", map[string]string{rmem: "InSync", wmem: "InSync"})
 	b.expectText("/proc/sys/net/core/wmem_max", "212992")

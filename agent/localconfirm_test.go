@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const rmemFile = "/proc/sys/net/core/rmem_max"
@@ -206,9 +207,7 @@ func TestTheNextCommandRevertsTheValueOfAKilledCommand(t *testing.T) {
 				t.Errorf("got live value %q", b.liveValue())
 			}
 			l := b.local(true)
-			if err := l.Machine.Journal.Load(); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, l.Machine.Journal.Load())
 			if u, open := l.Machine.Journal.Unconfirmed(); open {
 				t.Errorf("got unconfirmed %+v", u)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/storageclient/operator/agent/host/modprobe"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -24,9 +25,7 @@ func TestModuleParametersTakeEffectAsInTheCatalogue(t *testing.T) {
 		module, parameter := catalogue.Key(name).Cut()
 		hosttest.WriteFile(t, dir, "/sys/module/"+module+"/parameters/"+parameter, "7\n")
 		records := journal.New(fs)
-		if err := records.Load(); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, records.Load())
 		o := modprobe.New(fs, nil, mounts.NewReader(fs, mounts.DefaultKubeletDir).Sessions, records).Restore(t.Context(), map[string]host.Original{name: {}})[0]
 		isNewTransport := p.TakesEffect == v1alpha1.EffectNewTransport
 		if got := o.Effect == host.NewTransport; got != isNewTransport {

@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // laterNote is the note about a journal with the unknown field "later".
@@ -26,9 +27,7 @@ const laterNote = "a newer agent wrote the journal: " + journal.File + " has 1 u
 func editJournal(t *testing.T, dir, old, replacement string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, journal.File))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if !strings.Contains(string(data), old) {
 		t.Fatalf("the journal has no %s:\n%s", old, data)
 	}
@@ -161,9 +160,7 @@ func TestAJournalOfANewerAgentAllowsOnlyRestoring(t *testing.T) {
 			a := w.runFor(w.agent(), 10*time.Minute)
 			live := maps.Clone(applied)
 			maps.Copy(live, test.differs)
-			if diff := cmp.Diff(live, w.live); diff != "" {
-				t.Errorf("live (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "live", live, w.live)
 			if diff := cmp.Diff(test.journal, slices.Sorted(maps.Keys(w.journal()))); diff != "" || !hasField(w.dir) {
 				t.Errorf("the field is in the journal: %t; entries (-want +got):\n%s", hasField(w.dir), diff)
 			}
@@ -177,9 +174,7 @@ func TestAJournalOfANewerAgentAllowsOnlyRestoring(t *testing.T) {
 					t.Errorf("%s: got drift %+v, want none", s.Key, s.Drift)
 				}
 			}
-			if diff := cmp.Diff(want, messages); diff != "" {
-				t.Errorf("Failed (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "Failed", want, messages)
 			status := w.clientNode.Status
 			if status.Restored != test.restored || status.RebootRequired || status.Hash != w.clientNode.Spec.Hash {
 				t.Errorf("got restored %t, reboot required by %v, hash %q", status.Restored, status.RebootRequiredBy, status.Hash)
@@ -219,14 +214,10 @@ func TestSettingsChangeOnceTheFieldIsRemoved(t *testing.T) {
 		t.Fatalf("got %s: %s", w.state(wmem), w.message(wmem))
 	}
 	var tree map[string]any
-	if err := json.Unmarshal([]byte(hosttest.ReadFile(t, w.dir, journal.File)), &tree); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal([]byte(hosttest.ReadFile(t, w.dir, journal.File)), &tree))
 	delete(tree, "later")
 	data, err := json.Marshal(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	w.write(journal.File, string(data))
 	w.runFor(a, 5*time.Minute)
 	if w.state(wmem) != v1alpha1.SettingInSync || w.live[wmem] != "16777216" {
@@ -264,9 +255,7 @@ func TestUnsupportedKeysDoNotPreventOtherRestores(t *testing.T) {
 			if w.live[rmem] != "212992" || len(w.files) > 0 || test.restored && w.live[wmem] != "212992" {
 				t.Errorf("got live value %v, file %v", w.live, w.files)
 			}
-			if diff := cmp.Diff(test.journal, slices.Sorted(maps.Keys(w.journal()))); diff != "" {
-				t.Errorf("journal (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "journal", test.journal, slices.Sorted(maps.Keys(w.journal())))
 			if status := w.clientNode.Status; status.Restored != test.restored || w.message(test.key) != test.message || a.settings.outcome.failed == test.restored {
 				t.Errorf("got restored %t, %+v", status.Restored, status.Settings)
 			}
@@ -352,9 +341,7 @@ func TestOneMachineWithAJournalOfANewerAgent(t *testing.T) {
 		delete(before, name)
 		delete(after, name)
 	}
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("the host after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "the host after restore", before, after)
 }
 
 func TestNoReadAheadIsChangedInAJournalOfANewerAgent(t *testing.T) {
@@ -383,9 +370,7 @@ func TestNoReadAheadIsChangedInAJournalOfANewerAgent(t *testing.T) {
 	h.runDriftPass(a)
 	expect("another program changed it", "15360", "512", "not changed: "+laterNote)
 	h.writeTable()
-	if err := os.Remove(filepath.Join(h.dir, second)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Remove(filepath.Join(h.dir, second)))
 	h.runDriftPass(a)
 	h.writeTable(podVolume)
 	h.write(second, "256\n")

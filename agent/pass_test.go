@@ -7,6 +7,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/test/check"
 )
 
 // brokenSubject is a sysctl subject whose files cannot be written.
@@ -35,9 +36,7 @@ func TestASubjectThatFailsFailsAllOfItsSettings(t *testing.T) {
 			*it = test.item
 			p.item("sysctl/other").entry = &journal.Entry{}
 			p.applySubject(t.Context(), brokenSubject{})
-			if it.failed != test.failed {
-				t.Errorf("failed: %q, want %q", it.failed, test.failed)
-			}
+			check.Equal(t, "failed", test.failed, it.failed)
 		})
 	}
 }

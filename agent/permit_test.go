@@ -11,6 +11,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // pending returns a world with a node that waits for its reboot.
@@ -26,16 +27,12 @@ func TestAPermitRebootsOnce(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")
 	a = w.runUntilIdle(a)
-	if diff := cmp.Diff([]string{"p1"}, w.reboots); diff != "" {
-		t.Errorf("reboots (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "reboots", []string{"p1"}, w.reboots)
 	s := w.clientNode.Status
 	if s.BootID != "boot-2" || s.RebootRequired || w.state(ihash) != v1alpha1.SettingInSync {
 		t.Errorf("got boot %s, reboot required %v, %s; want boot-2, false, InSync", s.BootID, s.RebootRequired, w.state(ihash))
 	}
-	if diff := cmp.Diff(&v1alpha1.RebootStatus{PermitID: "p1", Phase: v1alpha1.RebootStarted}, s.Reboot); diff != "" {
-		t.Errorf("reboot (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "reboot", &v1alpha1.RebootStatus{PermitID: "p1", Phase: v1alpha1.RebootStarted}, s.Reboot)
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
 	w.runUntilIdle(a)
 	if w.clientNode.Status.Reboot != nil {
@@ -163,9 +160,7 @@ func TestAUsedPermitIsNeverUsedAgain(t *testing.T) {
 	}
 	w.permit("p2")
 	w.runUntilIdle(a)
-	if diff := cmp.Diff([]string{"p2"}, w.reboots); diff != "" {
-		t.Errorf("reboots (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "reboots", []string{"p2"}, w.reboots)
 }
 
 // A permit that is not recorded as used might be used again after the boot.

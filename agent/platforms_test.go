@@ -20,6 +20,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 var updateDocs = flag.Bool("update", false, "write what is compared instead of comparing it: docs/platforms.md and the answers")
@@ -63,9 +64,7 @@ func kernelImage(t *testing.T, cmdline string) string {
 		err = errors.Join(err, binary.Write(&head, binary.LittleEndian, section))
 		content.WriteString(s[1])
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return head.String() + strings.Repeat("\x00", 512-head.Len()) + content.String()
 }
 
@@ -97,9 +96,7 @@ func newPlatform(t *testing.T, at int) *box {
 	p := platforms[at]
 	b := newBoxOf(t, p.tree)
 	for _, name := range p.without {
-		if err := os.RemoveAll(filepath.Join(b.dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.RemoveAll(filepath.Join(b.dir, name)))
 	}
 	for _, over := range strings.Fields(p.over) {
 		hosttest.OverlayPlatform(t, b.dir, over)
@@ -234,17 +231,11 @@ func TestPlatformsMatchTheirDocument(t *testing.T) {
 		"\n*Staged only*: written for the next boot, for which the operator does not reboot the node.\n\n## Messages of the node\n\n| platform | field | message |\n|---|---|---|\n" +
 		messages.String()
 	if *updateDocs {
-		if err := os.WriteFile(platformsFile, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(platformsFile, []byte(want), 0o644))
 	}
 	got, err := os.ReadFile(platformsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/platforms.md differs from the platforms; run this test with -update and review the changes (-want +got):\n%s", diff)
-	}
+	check.NoError(t, err)
+	check.Equal(t, "docs/platforms.md differs from the platforms; run this test with -update and review the changes", want, string(got))
 }
 
 // The file of AKS was read after the agent's file while that had its former name.

@@ -16,6 +16,7 @@ import (
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/orders"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // runner is a trial runner that responds at once.
@@ -81,23 +82,17 @@ func TestATrialIsSentToTheRunnerAndReported(t *testing.T) {
 		t.Fatalf("trial: got %+v", trial)
 	}
 	network, err := os.Readlink("/proc/self/ns/net")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	want := []probe.Order{{
 		ID: "t1", Server: "filer.example", Path: "/export/a", FSType: "nfs", Options: []string{"nfsvers=4.1", "nconnect=4"},
 		OwnOptions: []string{"nfsvers=4.1"}, User: 65534, Timeout: time.Minute, HostNetwork: network,
 	}}
-	if diff := cmp.Diff(want, r.orders); diff != "" {
-		t.Errorf("orders (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "orders", want, r.orders)
 	for range 3 {
 		w.clock.Step(time.Minute)
 		w.runPass(a)
 	}
-	if len(r.orders) != 1 {
-		t.Errorf("got %d runs of the order", len(r.orders))
-	}
+	check.Equal(t, "runs of the order", 1, len(r.orders))
 	w.order(nil)
 	w.runPass(a)
 	if w.clientNode.Status.Trial != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // hostReleases are the commits whose agents wrote the hosts in test/fixtures/former. journalReleases are the commits whose agents wrote the journals
@@ -55,9 +56,7 @@ func TestHostsOfEarlierReleasesAreKeptAndRestored(t *testing.T) {
 			pristine := b.tree()
 			hosttest.OverlayFormer(t, b.dir, commit)
 			before, journalled := b.tree(), b.entries()
-			if diff := cmp.Diff(formerStates, states(b.apply())); diff != "" {
-				t.Errorf("states (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "states", formerStates, states(b.apply()))
 			if diff := cmp.Diff(journalled, b.entries()); diff != "" || len(journalled) != len(formerStates) {
 				t.Errorf("%d entries of the journal (-before +after):\n%s", len(journalled), diff)
 			}
@@ -76,9 +75,7 @@ func TestHostsOfEarlierReleasesAreKeptAndRestored(t *testing.T) {
 			// It is an action, and a plain file only in the tree.
 			delete(pristine, "/proc/sys/net/ipv4/route/flush")
 			delete(restored, "/proc/sys/net/ipv4/route/flush")
-			if diff := cmp.Diff(pristine, restored); diff != "" {
-				t.Errorf("the restored host (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "the restored host", pristine, restored)
 		})
 	}
 }
@@ -87,9 +84,7 @@ func TestHostsOfEarlierReleasesAreKeptAndRestored(t *testing.T) {
 func newReleaseWorld(t *testing.T, commit, state string) *world {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", "releases", commit, state+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	w := newConfirmWorld(t)
 	w.write(journal.File, string(data))
 	w.live[ihash], w.menu[ihash] = "2097152", "2097152"
@@ -128,9 +123,7 @@ var journalTests = map[string]struct {
 	"a rejected value is not tried again": {"rejected", func(t *testing.T, w *world) {
 		w.declare(setting(tcpRmem, fatal), setting(rmem, "16777216"))
 		var document struct{ Attempts struct{ Hash, Why string } }
-		if err := json.Unmarshal([]byte(hosttest.ReadFile(t, w.dir, journal.File)), &document); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, json.Unmarshal([]byte(hosttest.ReadFile(t, w.dir, journal.File)), &document))
 		w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Hash = document.Attempts.Hash })
 		w.runFor(w.agent(), 2*time.Minute)
 		if slices.ContainsFunc(w.log, func(step string) bool { return strings.HasPrefix(step, "try ") }) {

@@ -22,6 +22,7 @@ import (
 	"github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/agent/servers"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/counters"
 )
 
@@ -123,9 +124,7 @@ func TestASilentServerIsReportedWithVolumesAndPodsUntilItResponds(t *testing.T) 
 		Message:     "The host is up but rejects connections at 10.0.0.1:2049; check that the storage service runs",
 		Connections: 1, StuckConnections: 1, Volumes: []string{"pv1", "pv2"}, PodUIDs: []string{"u1", "u2"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "status", want, got)
 	f.answer()
 	f.play(a, 15*time.Second)
 	if s := f.server(); s.State != v1alpha1.ServerAnswering || s.PodUIDs != nil {
@@ -146,9 +145,7 @@ func TestARestartedAgentKeepsSilentServers(t *testing.T) {
 	}
 	writes := f.writes
 	f.play(f.agent(), 2*time.Minute)
-	if diff := cmp.Diff(before, f.server()); diff != "" {
-		t.Errorf("after a restart (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after a restart", before, f.server())
 	if f.writes > writes+1 {
 		t.Errorf("got %d writes, want at most 1", f.writes-writes)
 	}
@@ -274,26 +271,18 @@ func TestVolumesWhoseHandlesAreStaleAreNamed(t *testing.T) {
 	if s.State != v1alpha1.ServerAnswering || s.Reason != v1alpha1.ServerReasonStaleHandles {
 		t.Fatalf("got %+v", s)
 	}
-	if diff := cmp.Diff([]string{"pv2"}, s.Volumes); diff != "" {
-		t.Errorf("volumes (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"u1", "u2"}, s.PodUIDs); diff != "" {
-		t.Errorf("pods (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "volumes", []string{"pv2"}, s.Volumes)
+	check.Equal(t, "pods", []string{"u1", "u2"}, s.PodUIDs)
 }
 
 func TestTheNameOfTheNFSv4ClientIsReported(t *testing.T) {
 	f, a := newWatched(t)
 	f.clientName = "node1"
 	f.play(a, 30*time.Second)
-	if got := f.clientNode.Status.NFS4ClientName; got != "node1" {
-		t.Errorf("NFSv4 client name: got %q", got)
-	}
+	check.Equal(t, "NFSv4 client name", "node1", f.clientNode.Status.NFS4ClientName)
 	f.clientName = ""
 	f.play(a, 30*time.Second)
-	if got := f.clientNode.Status.NFS4ClientName; got != "" {
-		t.Errorf("NFSv4 client name after the last unmount: got %q", got)
-	}
+	check.Equal(t, "NFSv4 client name after the last unmount", "", f.clientNode.Status.NFS4ClientName)
 }
 
 func TestHealthProbesRespondWhileAPassHangs(t *testing.T) {
@@ -311,9 +300,7 @@ func TestHealthProbesRespondWhileAPassHangs(t *testing.T) {
 		return h
 	}
 	stuck := f.agent()
-	if err := stuck.reporter.Announce(t.Context(), f.clientNode.Status, ""); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, stuck.reporter.Announce(t.Context(), f.clientNode.Status, ""))
 	go func() {
 		defer close(finished)
 		f.runPass(stuck)
@@ -332,9 +319,7 @@ func TestAStuckReadingDoesNotBlockTheLoop(t *testing.T) {
 	hung := 0
 	a.servers.Start = func(func()) { hung++ }
 	f.play(a, 5*time.Minute)
-	if hung != 1 {
-		t.Errorf("got %d readings at the same time, want 1", hung)
-	}
+	check.Equal(t, "readings at the same time", 1, hung)
 	if f.state(rmem) != v1alpha1.SettingInSync {
 		t.Errorf("the rest of the agent does not continue: state %s", f.state(rmem))
 	}
@@ -346,9 +331,7 @@ func TestAFailedReadingKeepsTheReportedState(t *testing.T) {
 	before := f.server()
 	f.err = errors.New("permission denied")
 	f.play(a, 2*time.Minute)
-	if diff := cmp.Diff(before, f.server()); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	check.Equal(t, "result", before, f.server())
 }
 
 func TestOnlyServersWithOverdueRequestsAreTested(t *testing.T) {
@@ -379,9 +362,7 @@ func TestServerMetrics(t *testing.T) {
 	f, a := newWatched(t)
 	f.play(a, 30*time.Second)
 	handler, err := metrics.NewHandler(a.Metrics()...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	answer := httptest.NewRecorder()
 	handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	for _, want := range []string{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -78,9 +79,7 @@ func TestAFileThatWinsAtBootRejectsThePermit(t *testing.T) {
 	h := newTryingHost(t)
 	parameter := "/sys/module/nfs/parameters/max_session_slots"
 	h.write(parameter, "64\n")
-	if err := os.Chmod(filepath.Join(h.dir, parameter), 0o444); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chmod(filepath.Join(h.dir, parameter), 0o444))
 	h.write(conf, "options nfs max_session_slots=64\n")
 	h.declare(setting(ihash, "1048576"), setting(sessions, "180"))
 	a := h.runUntilIdle(h.agent())
@@ -98,9 +97,7 @@ func TestAFileThatWinsAtBootRejectsThePermit(t *testing.T) {
 		t.Errorf("got reboots %v, result %+v", h.reboots, answer)
 	}
 	// Once the file is removed, a boot sets the value.
-	if err := os.Remove(filepath.Join(h.dir, conf)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Remove(filepath.Join(h.dir, conf)))
 	h.clock.Step(driftInterval)
 	h.runUntilIdle(a)
 	if h.state(sessions) != v1alpha1.SettingPending {

@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 	grubsim "github.com/storageclient/operator/agent/host/hosttest/grub"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const grubEnv = "/boot/grub/grubenv"
@@ -31,9 +32,7 @@ func newTryingHost(t *testing.T) *tryingHost {
 	h := &tryingHost{world: newWorld(t)}
 	h.dir = hosttest.CopyHost(t, "debian-12")
 	fs, err := host.OpenFS(h.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = fs.Close() })
 	h.fs = fs.WithHook(func(op host.Op, name string) error {
 		h.step(string(op) + " " + name)
@@ -44,9 +43,7 @@ func newTryingHost(t *testing.T) *tryingHost {
 	}}
 	h.write(grubEnv, grubsim.PadBlock(grubsim.EmptyBlock))
 	h.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n")
-	if err := os.Chmod(filepath.Join(h.dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chmod(filepath.Join(h.dir, "/etc/grub.d/40_custom"), 0o755))
 	if _, err := h.commands.Run(t.Context(), "grub-mkconfig", "-o", grubCfg); err != nil {
 		t.Fatal(err)
 	}
@@ -125,9 +122,7 @@ func TestAnArgumentIsTheDefaultOnceTheAgentIsBack(t *testing.T) {
 	h.runUntilIdle(a)
 	remaining := h.tree()
 	maps.DeleteFunc(remaining, func(name, _ string) bool { return strings.Contains(name, "journal") })
-	if diff := cmp.Diff(h.original, remaining); diff != "" {
-		t.Errorf("after the release (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "after the release", h.original, remaining)
 }
 
 func TestAnArgumentThatHangsTheNodeIsReportedAndReverted(t *testing.T) {
@@ -148,9 +143,7 @@ func TestAnArgumentThatHangsTheNodeIsReportedAndReverted(t *testing.T) {
 	h.runUntilIdle(a)
 	remaining := h.tree()
 	maps.DeleteFunc(remaining, func(name, _ string) bool { return strings.Contains(name, "journal") })
-	if diff := cmp.Diff(h.original, remaining); diff != "" {
-		t.Errorf("after the withdrawal (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "after the withdrawal", h.original, remaining)
 }
 
 func TestAPermittedRebootIsTriedEvenIfTheTrialWasUsedUp(t *testing.T) {

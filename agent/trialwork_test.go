@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/host/workload"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // workOrder returns an order for one round of listing.
@@ -58,9 +59,7 @@ func TestWorkIsSentToTheRunnerAndReported(t *testing.T) {
 	w.runPass(a)
 	w.runPass(a)
 	got := r.orders[0]
-	if diff := cmp.Diff([]probe.OrderedPass{{Round: 3, Arm: probe.After, ReadAheadKiB: 4096}, {Round: 3, Arm: probe.Before}, {Round: 3, Arm: probe.Again}}, got.Passes); diff != "" {
-		t.Errorf("passes (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "passes", []probe.OrderedPass{{Round: 3, Arm: probe.After, ReadAheadKiB: 4096}, {Round: 3, Arm: probe.Before}, {Round: 3, Arm: probe.Again}}, got.Passes)
 	load := workload.Load{Workers: 16, BlockKiB: 4096, Sync: true, Direct: true, Cached: true, ThroughClient: true}
 	want := probe.Work{Load: load, Name: "ListDirectory", Path: "projects/a", Pause: 5 * time.Second, MaxEntries: 20000, MaxBytes: 256 << 20}
 	if diff := cmp.Diff(want, got.Work); diff != "" || got.User != 1000 {
@@ -70,9 +69,7 @@ func TestWorkIsSentToTheRunnerAndReported(t *testing.T) {
 	if kib := trial.Passes[0].ReadAheadKiB; kib != 4095 {
 		t.Errorf("read-ahead of the first pass: got %d KiB, want 4095", kib)
 	}
-	if diff := cmp.Diff(order.Work, trial.Work); diff != "" {
-		t.Errorf("reported work (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "reported work", order.Work, trial.Work)
 	if trial.Phase != v1alpha1.TrialFinished || len(trial.Passes) != 5 {
 		t.Fatalf("phase %s: got %d passes, want 5, the maximum of the API", trial.Phase, len(trial.Passes))
 	}
@@ -181,9 +178,7 @@ func TestSysctlsOfTheNodeAreCopied(t *testing.T) {
 				}
 				return
 			}
-			if diff := cmp.Diff(test.want, r.orders[0].Sysctls); diff != "" {
-				t.Errorf("sysctls (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "sysctls", test.want, r.orders[0].Sysctls)
 			var reported map[string]v1alpha1.SettingText
 			if test.sysctls != nil {
 				reported = map[string]v1alpha1.SettingText{rmemName: "4096 262144 8388608", "net.ipv4.tcp_sack": "1"}

@@ -6,6 +6,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // A node is not rebooted for settings of an unproven boot loader, regardless of its type.
@@ -23,9 +24,7 @@ func TestAnUnprovenBootLoaderIsStagedAndNotRebooted(t *testing.T) {
 			// Another user or program boots the node.
 			w.boot()
 			w.runUntilIdle(w.agent())
-			if w.state(ihash) != v1alpha1.SettingInSync {
-				t.Errorf("got state %s after the boot", w.state(ihash))
-			}
+			check.Equal(t, "state after the boot", v1alpha1.SettingInSync, w.state(ihash))
 			// An argument that is no longer desired is removed from the menu, which does not require a reboot either.
 			w.declare(setting(rmem, "16777216"))
 			a = w.runUntilIdle(w.agent())

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const aptLock = "/var/lib/dpkg/lock-frontend is locked by apt-get (process 1234)"
@@ -44,9 +43,7 @@ func TestAPermitWaitsForABusyHost(t *testing.T) {
 	w.expectWaiting(a, aptLock)
 	w.holders = nil
 	w.runUntilIdle(a)
-	if diff := cmp.Diff([]string{"p1"}, w.reboots); diff != "" {
-		t.Errorf("reboots after the work on the host has ended (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "reboots after the work on the host has ended", []string{"p1"}, w.reboots)
 }
 
 func TestAHostThatCannotBeQueriedIsNotRebooted(t *testing.T) {
@@ -76,9 +73,7 @@ func TestARestartedAgentKeepsWaitingWithItsPermit(t *testing.T) {
 	w.expectWaiting(a, aptLock)
 	w.holders = nil
 	w.runUntilIdle(w.agent())
-	if diff := cmp.Diff([]string{"p1"}, w.reboots); diff != "" {
-		t.Errorf("reboots after the work on the host has ended (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "reboots after the work on the host has ended", []string{"p1"}, w.reboots)
 }
 
 func TestAPermitThatIsWithdrawnWhileItWaitsIsNotUsed(t *testing.T) {

@@ -30,6 +30,7 @@ import (
 	"github.com/storageclient/operator/agent/orders"
 	"github.com/storageclient/operator/agent/servers"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
@@ -155,9 +156,7 @@ func newWorld(t *testing.T) *world {
 	w.write("/proc/sys/kernel/osrelease", "6.1.0-test\n")
 	w.writeBootID()
 	fs, err := host.OpenFS(w.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = fs.Close() })
 	w.fs = fs.WithHook(func(op host.Op, name string) error {
 		w.step(string(op) + " " + name)

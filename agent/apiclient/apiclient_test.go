@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const path = "/apis/tuning.storageclient.dev/v1alpha1/storageclientnodes"
@@ -59,9 +59,7 @@ func client(t *testing.T, handler http.HandlerFunc) (*Client, *instant) {
 	t.Cleanup(server.Close)
 	waits := &instant{}
 	c, err := New(&rest.Config{Host: server.URL}, "n1", waits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return c, waits
 }
 
@@ -79,9 +77,7 @@ func TestGet(t *testing.T) {
 		answer(w, http.StatusOK, clientNodeJSON(3))
 	})
 	node, _, err := c.Get(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if node.Generation != 3 || node.Spec.Hash != "h" {
 		t.Errorf("got %+v", node)
 	}
@@ -150,25 +146,17 @@ func TestApplyStatus(t *testing.T) {
 				if r.Method != http.MethodPatch || r.URL.Path != path+"/n1/status" {
 					t.Errorf("%s %s", r.Method, r.URL)
 				}
-				if diff := cmp.Diff("application/apply-patch+yaml", r.Header.Get("Content-Type")); diff != "" {
-					t.Errorf("content type (-want +got):\n%s", diff)
-				}
+				check.Equal(t, "content type", "application/apply-patch+yaml", r.Header.Get("Content-Type"))
 				want := map[string][]string{"fieldManager": {"storage-client-node-agent"}, "force": {"true"}}
-				if diff := cmp.Diff(want, map[string][]string(r.URL.Query())); diff != "" {
-					t.Errorf("query (-want +got):\n%s", diff)
-				}
+				check.Equal(t, "query", want, map[string][]string(r.URL.Query()))
 				answer(w, http.StatusOK, clientNodeJSON(3))
 			})
-			if err := c.ApplyStatus(t.Context(), status, test.version); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, c.ApplyStatus(t.Context(), status, test.version))
 			want := map[string]any{
 				"apiVersion": "tuning.storageclient.dev/v1alpha1", "kind": "StorageClientNode", "metadata": test.metadata,
 				"status": map[string]any{"observedGeneration": 3.0, "bootID": "b", "rebootRequired": false},
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("body (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "body", want, got)
 		})
 	}
 }
@@ -255,9 +243,7 @@ func TestFollow(t *testing.T) {
 			s := &server{t: t, lists: test.lists, watches: test.watches}
 			c, _ := client(t, s.ServeHTTP)
 			got := follow(t, c, len(test.want))
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("generations (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "generations", test.want, got)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if requests := s.requests[:min(len(s.requests), len(test.requests))]; !slices.Equal(requests, test.requests) {

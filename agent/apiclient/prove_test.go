@@ -20,6 +20,7 @@ import (
 
 	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // provingServer is an API server that counts connections and the bytes read of its largest document.
@@ -74,9 +75,7 @@ func (s *provingServer) answer(w http.ResponseWriter, r *http.Request) {
 func (s *provingServer) client(t *testing.T) *Client {
 	t.Helper()
 	c, err := New(&rest.Config{Host: s.URL, BearerToken: "token", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, "n1", clock.RealClock{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return c
 }
 
@@ -84,9 +83,7 @@ func TestProveMakesAConnectionForEachHalf(t *testing.T) {
 	s := newProvingServer(t, 4<<20)
 	c := s.client(t)
 	for range 2 {
-		if err := c.Prove(t.Context(), 1<<20, v1alpha1.StorageClientNodeStatus{BootID: "b"}); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, c.Prove(t.Context(), 1<<20, v1alpha1.StorageClientNodeStatus{BootID: "b"}))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,7 +3,7 @@ package host
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestParseArgumentsAsTheKernelDoes(t *testing.T) {
@@ -23,9 +23,7 @@ func TestParseArgumentsAsTheKernelDoes(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, ParseArguments(test.line)); diff != "" {
-				t.Errorf("%q (-want +got):\n%s", test.line, diff)
-			}
+			check.Equal(t, test.line, test.want, ParseArguments(test.line))
 		})
 	}
 }

@@ -8,22 +8,18 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // CLOCK_BOOTTIME is never behind CLOCK_MONOTONIC, which stops while the machine is suspended. The wall clock is decades ahead.
 func TestTheBootClockCountsFromTheBoot(t *testing.T) {
 	var monotonic unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic))
 	first, err := SystemBootClock{}.SinceBoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	second, err := SystemBootClock{}.SinceBoot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	const decades = 20 * 365 * 24 * time.Hour
 	if first < time.Duration(monotonic.Nano()) || second < first || second > decades {
 		t.Errorf("since the boot: %s, then %s; CLOCK_MONOTONIC before: %s", first, second, time.Duration(monotonic.Nano()))
@@ -44,18 +40,12 @@ func TestUptime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.Mkdir(filepath.Join(dir, "proc"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.Mkdir(filepath.Join(dir, "proc"), 0o755))
 			if test.file != "" {
-				if err := os.WriteFile(filepath.Join(dir, uptimeFile), []byte(test.file), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, os.WriteFile(filepath.Join(dir, uptimeFile), []byte(test.file), 0o644))
 			}
 			files, err := OpenFS(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			got, err := files.Uptime()
 			if isNamed := err != nil && strings.Contains(err.Error(), uptimeFile); got != test.want || isNamed != test.failed {
 				t.Errorf("got %s, %v; want %s, error with the file's name: %t", got, err, test.want, test.failed)

@@ -6,17 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestReadOnlyFileSystemRejectsEveryChange(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(filepath.Join(dir, "f"), []byte("old"), 0o600))
 	files, err := OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer files.Close()
 	files = files.AsReadOnly()
 	for name, change := range map[string]func() error{
@@ -43,20 +41,12 @@ func TestReadOnlyFileSystemRejectsEveryChange(t *testing.T) {
 func TestImageHasNoRunningSystem(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"proc/sys/kernel/osrelease", "sys/module/nfs/x", "run/sysctl.d/a.conf", "etc/a.conf"} {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		check.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
-	if err := os.Symlink("/proc/sys", filepath.Join(dir, "etc/live")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Symlink("/proc/sys", filepath.Join(dir, "etc/live")))
 	files, err := OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer files.Close()
 	if !files.RunsKernel() {
 		t.Error("a tree with a /proc of its own is accepted as an image")
@@ -73,9 +63,7 @@ func TestImageHasNoRunningSystem(t *testing.T) {
 	if names, err := image.DropIns([]string{"/etc", "/run/sysctl.d"}, ".conf"); err != nil || len(names) != 1 || names[0] != "/etc/a.conf" {
 		t.Errorf("drop-ins %v, %v", names, err)
 	}
-	if err := os.Remove(filepath.Join(dir, "proc/sys/kernel/osrelease")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Remove(filepath.Join(dir, "proc/sys/kernel/osrelease")))
 	if files.RunsKernel() {
 		t.Error("a tree without a running kernel is rejected as an image")
 	}
@@ -83,9 +71,7 @@ func TestImageHasNoRunningSystem(t *testing.T) {
 
 func TestSpaceOfAFileSystem(t *testing.T) {
 	files, err := OpenFS("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer files.Close()
 	if space, err := files.FreeSpace(t.TempDir()); err != nil || space.Free == 0 || space.ReadOnly {
 		t.Errorf("space = %+v, %v", space, err)

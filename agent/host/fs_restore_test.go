@@ -9,30 +9,26 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestFileIsRestoredExactly(t *testing.T) {
 	const name = "/etc/f"
 	write := func(data string, mode fs.FileMode) func(*testing.T, string) {
 		return func(t *testing.T, file string) {
-			if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, []byte(data), mode), os.Chmod(file, mode)); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, errors.Join(os.RemoveAll(file), os.WriteFile(file, []byte(data), mode), os.Chmod(file, mode)))
 		}
 	}
 	states := map[string]func(*testing.T, string){
 		"absent": func(t *testing.T, file string) {
-			if err := os.RemoveAll(file); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.RemoveAll(file))
 		},
 		"some bytes":           write("a  b\n\n", 0o644),
 		"other bytes":          write("c", 0o644),
 		"the same, but secret": write("a  b\n\n", 0o600),
 		"a link": func(t *testing.T, file string) {
-			if err := errors.Join(os.RemoveAll(file), os.Symlink("../nowhere", file)); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, errors.Join(os.RemoveAll(file), os.Symlink("../nowhere", file)))
 		},
 	}
 	crash := errors.New("crash")
@@ -45,9 +41,7 @@ func TestFileIsRestoredExactly(t *testing.T) {
 					f := open(t, dir)
 					prepare(t, filepath.Join(dir, name))
 					saved, err := f.SaveFile(name)
-					if err != nil {
-						t.Fatal(err)
-					}
+					check.NoError(t, err)
 					change(t, filepath.Join(dir, name))
 					between, count := saveNow(t, f, name), 0
 					err = f.WithHook(func(Op, string) error {
@@ -80,9 +74,7 @@ func TestFileIsRestoredExactly(t *testing.T) {
 func saveNow(t *testing.T, f FS, name string) SavedFile {
 	t.Helper()
 	saved, err := f.SaveFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return saved
 }
 
@@ -94,21 +86,15 @@ func TestFileIsRestoredWithItsLabel(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, name, "was")
 	label := "system_u:object_r:bootloader_etc_t:s0\x00"
-	if err := unix.Setxattr(filepath.Join(dir, name), labelAttribute, []byte(label), 0); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, unix.Setxattr(filepath.Join(dir, name), labelAttribute, []byte(label), 0))
 	f := open(t, dir)
 	saved, err := f.SaveFile(name)
 	if err != nil || saved.Label != label {
 		t.Fatalf("saved with the label %q, %v", saved.Label, err)
 	}
 	// A program of the host replaces the file.
-	if err := f.WriteFileAtomic(name, []byte("is"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.RestoreFile(name, saved); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, f.WriteFileAtomic(name, []byte("is"), 0o600))
+	check.NoError(t, f.RestoreFile(name, saved))
 	if restored, err := f.SaveFile(name); err != nil || restored.Label != label {
 		t.Errorf("restored with the label %q, %v", restored.Label, err)
 	}
@@ -125,14 +111,10 @@ func TestLabelThatCannotBeSetAndIsRight(t *testing.T) {
 		t.Skip("only root can label files: run the tests as root to test the labels of saved files")
 	}
 	file, err := os.Create(filepath.Join(t.TempDir(), "f"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer file.Close()
 	saved := SavedFile{Present: true, Label: "system_u:object_r:dosfs_t:s0\x00"}
-	if err := labelTemp(file, &saved); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, labelTemp(file, &saved))
 	setLabel = func(int, string, []byte, int) error { return unix.EOPNOTSUPP }
 	defer func() { setLabel = unix.Fsetxattr }()
 	if err := labelTemp(file, &saved); err != nil {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 var errCrash = errors.New("crash")
@@ -33,9 +35,7 @@ func crashAt(n int) Hook {
 func open(t *testing.T, dir string) FS {
 	t.Helper()
 	f, err := OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -47,23 +47,15 @@ func open(t *testing.T, dir string) FS {
 func put(t *testing.T, dir, name, data string) {
 	t.Helper()
 	file := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(data), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	check.NoError(t, os.WriteFile(file, []byte(data), 0o644))
 }
 
 func link(t *testing.T, dir, target, name string) {
 	t.Helper()
 	file := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(target, file); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	check.NoError(t, os.Symlink(target, file))
 }
 
 func TestReadFollowsLinksAsTheHostWould(t *testing.T) {
@@ -166,9 +158,7 @@ func TestWriteReplacesALinkAndNotItsTarget(t *testing.T) {
 	link(t, dir, "../usr/lib/x.conf", "etc/x.conf")
 	f := open(t, dir)
 
-	if err := f.WriteFileAtomic("/etc/x.conf", []byte("ours"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, f.WriteFileAtomic("/etc/x.conf", []byte("ours"), 0o644))
 	for name, want := range map[string]string{"/etc/x.conf": "ours", "/usr/lib/x.conf": "the package's"} {
 		if data, err := f.ReadFile(name); err != nil || string(data) != want {
 			t.Errorf("%s: got %q, error %v, want %q", name, data, err, want)
@@ -230,16 +220,10 @@ func TestRemoveAlsoDeletesRemnantsOfACrashedWrite(t *testing.T) {
 	put(t, dir, "etc/.x.conf"+tempSuffix, "half")
 	f := open(t, dir)
 
-	if err := f.RemoveTemp("/etc/x.conf"); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"x.conf -rw-r--r--"}, list(t, f, "/etc")); diff != "" {
-		t.Errorf("after Tidy (-want +got):\n%s", diff)
-	}
+	check.NoError(t, f.RemoveTemp("/etc/x.conf"))
+	check.Equal(t, "after Tidy", []string{"x.conf -rw-r--r--"}, list(t, f, "/etc"))
 	put(t, dir, "etc/.x.conf"+tempSuffix, "half")
-	if err := f.Remove("/etc/x.conf"); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, f.Remove("/etc/x.conf"))
 	if got := list(t, f, "/etc"); len(got) > 0 {
 		t.Errorf("leftover files: %v", got)
 	}
@@ -258,12 +242,8 @@ func TestRenameSyncsFirstAndOnlyWithinADirectory(t *testing.T) {
 	var ops []Op
 	f := open(t, dir).WithHook(func(op Op, _ string) error { ops = append(ops, op); return nil })
 
-	if err := f.Rename("/boot/grub.cfg.new", "/boot/grub.cfg"); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]Op{OpSync, OpRename, OpSyncDir}, ops); diff != "" {
-		t.Errorf("steps (-want +got):\n%s", diff)
-	}
+	check.NoError(t, f.Rename("/boot/grub.cfg.new", "/boot/grub.cfg"))
+	check.Equal(t, "steps", []Op{OpSync, OpRename, OpSyncDir}, ops)
 	if err := f.Rename("/boot/grub.cfg", "/grub.cfg"); err == nil {
 		t.Error("no error for a rename to another directory")
 	}
@@ -275,9 +255,7 @@ func TestAFileOnVFATIsSyncedAfterItsName(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "efi/loader/a.conf", "old")
 	var stat unix.Statfs_t
-	if err := unix.Statfs(dir, &stat); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, unix.Statfs(dir, &stat))
 	vfatMagic = stat.Type
 	t.Cleanup(func() { vfatMagic = unix.MSDOS_SUPER_MAGIC })
 	var ops []Op
@@ -289,27 +267,17 @@ func TestAFileOnVFATIsSyncedAfterItsName(t *testing.T) {
 		}
 		return nil
 	})
-	if err := f.WriteFileAtomic("/efi/loader/a.conf", []byte("new"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Remove("/efi/loader/a.conf"); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]Op{OpCreate, OpWrite, OpSync, OpRename, OpSyncDir, OpSync, OpRemove, OpSyncDir}, ops); diff != "" {
-		t.Errorf("steps (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]bool{true, true}, held); diff != "" {
-		t.Errorf("the previous file is open at the sync of the directory (-want +got):\n%s", diff)
-	}
+	check.NoError(t, f.WriteFileAtomic("/efi/loader/a.conf", []byte("new"), 0o644))
+	check.NoError(t, f.Remove("/efi/loader/a.conf"))
+	check.Equal(t, "steps", []Op{OpCreate, OpWrite, OpSync, OpRename, OpSyncDir, OpSync, OpRemove, OpSyncDir}, ops)
+	check.Equal(t, "the previous file is open at the sync of the directory", []bool{true, true}, held)
 }
 
 // isHeld reports whether this process has a file open that had a name and was replaced or removed.
 func isHeld(t *testing.T, name string) bool {
 	t.Helper()
 	open, err := filepath.Glob("/proc/self/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return slices.ContainsFunc(open, func(fd string) bool {
 		target, err := os.Readlink(fd)
 		return err == nil && target == name+" (deleted)"
@@ -321,9 +289,7 @@ func TestWriteValueRequiresAnExistingFile(t *testing.T) {
 	put(t, dir, "proc/sys/vm/dirty_ratio", "212992\n")
 	f := open(t, dir)
 
-	if err := f.WriteValue("/proc/sys/vm/dirty_ratio", "7"); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, f.WriteValue("/proc/sys/vm/dirty_ratio", "7"))
 	if value, err := f.ReadValue("/proc/sys/vm/dirty_ratio"); value != "7" || err != nil {
 		t.Errorf("read back %q, %v", value, err)
 	}
@@ -374,9 +340,7 @@ func TestNamesAreSortedAndCapped(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := ListNames(test.names); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
+			check.Equal(t, "result", test.want, ListNames(test.names))
 		})
 	}
 }
@@ -384,15 +348,11 @@ func TestNamesAreSortedAndCapped(t *testing.T) {
 func list(t *testing.T, f FS, dir string) []string {
 	t.Helper()
 	entries, err := f.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var names []string
 	for _, entry := range entries {
 		info, err := entry.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		names = append(names, fmt.Sprintf("%s %s", entry.Name(), info.Mode()))
 	}
 	return names
@@ -400,26 +360,18 @@ func list(t *testing.T, f FS, dir string) []string {
 
 func TestTheUmaskDoesNotDecideWhoMayRead(t *testing.T) {
 	f := open(t, t.TempDir())
-	if err := f.WriteFileAtomic("/x", nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"x -rw-rw-rw-"}, list(t, f, "/")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.NoError(t, f.WriteFileAtomic("/x", nil, 0o666))
+	check.Equal(t, "result", []string{"x -rw-rw-rw-"}, list(t, f, "/"))
 }
 
 // A named pipe instead of the file must not block the agent.
 func TestOpenDoesNotBlock(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	// An open that waits for a writer never returns, and go test shows where.
 	file, err := f.Open("/pipe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if err := file.Close(); err != nil {
 		t.Error(err)
 	}

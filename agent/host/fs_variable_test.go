@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestVariableIsWrittenAndRemoved(t *testing.T) {
@@ -16,18 +18,14 @@ func TestVariableIsWrittenAndRemoved(t *testing.T) {
 	var ops []Op
 	hooked := f.WithHook(func(op Op, _ string) error { ops = append(ops, op); return nil })
 	for range 2 {
-		if err := hooked.WriteVariable(name, []byte("\x07\x00\x00\x00a\x00\x00\x00")); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, hooked.WriteVariable(name, []byte("\x07\x00\x00\x00a\x00\x00\x00")))
 		if data, err := f.ReadFile(name); err != nil || string(data) != "\x07\x00\x00\x00a\x00\x00\x00" {
 			t.Errorf("got %q, %v", data, err)
 		}
 		makeImmutable(t, filepath.Join(dir, name))
 	}
 	for range 2 {
-		if err := hooked.WriteVariable(name, nil); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, hooked.WriteVariable(name, nil))
 		if f.Exists(name) {
 			t.Error("the variable is left")
 		}
@@ -44,9 +42,7 @@ func TestVariableIsWrittenAndRemoved(t *testing.T) {
 func makeImmutable(t *testing.T, name string) {
 	t.Helper()
 	file, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer file.Close()
 	if err := unix.IoctlSetPointerInt(int(file.Fd()), unix.FS_IOC_SETFLAGS, immutableFlag); err != nil {
 		t.Logf("flags are NOT tested here: %v", err)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func onThisHost(t *testing.T) Commands {
@@ -28,9 +30,7 @@ func TestRunReturnsOutputAndPassesArgumentsAsTheyAre(t *testing.T) {
 func TestRunHasAFixedEnvironment(t *testing.T) {
 	t.Setenv("SECRET", "leaks")
 	out, err := onThisHost(t).Run(t.Context(), "env")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	want := "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nLC_ALL=C\nSYSTEMCTL_FORCE_BUS=1"
 	if got := strings.TrimSpace(string(out)); !sameLines(got, want) {
 		t.Errorf("environment: got %q, want %q", got, want)
@@ -63,9 +63,7 @@ func TestRunErrorHoldsCommandStatusAndStandardError(t *testing.T) {
 func TestRunLooksForCommandsInTheHostsRoot(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "usr/sbin/tool", "#!/bin/sh\n")
-	if err := os.Chmod(filepath.Join(dir, "usr", "sbin", "tool"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chmod(filepath.Join(dir, "usr", "sbin", "tool"), 0o755))
 	put(t, dir, "usr/bin/noexec", "")
 	link(t, dir, "/usr/sbin/tool", "usr/bin/alias")
 	c := NewCommands(open(t, dir))
@@ -91,13 +89,9 @@ func TestRunChangesTheRoot(t *testing.T) {
 	busybox := staticBinary(t)
 	dir := t.TempDir()
 	data, err := os.ReadFile(busybox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	put(t, dir, "usr/bin/probe", string(data))
-	if err := os.Chmod(filepath.Join(dir, "usr", "bin", "probe"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chmod(filepath.Join(dir, "usr", "bin", "probe"), 0o755))
 	put(t, dir, "only-here", "in the root")
 	out, err := NewCommands(open(t, dir)).Run(t.Context(), "probe", "/only-here")
 	if err != nil || string(out) != "/ in the root" {

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // apiServer responds to access reviews like an API server, and records the tokens of the requests.
@@ -62,9 +64,7 @@ func guarded(t *testing.T) (*apiServer, *clocktesting.FakeClock, func(authorizat
 	t.Cleanup(server.Close)
 	c := clocktesting.NewFakeClock(time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC))
 	a, err := NewAuthorizer(&rest.Config{Host: server.URL, BearerToken: "the-agents-own"}, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	page := a.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }))
 	return api, c, func(authorization string) int {
 		request := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
@@ -95,9 +95,7 @@ func TestMetricsRequirePermission(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			api, _, get := guarded(t)
-			if got := get(c.authorization); got != c.want {
-				t.Errorf("status: got %d, want %d", got, c.want)
-			}
+			check.Equal(t, "status", c.want, get(c.authorization))
 			if len(api.tokens) != c.requests || slices.Contains(api.tokens, "Bearer the-agents-own") {
 				t.Errorf("tokens: got %q", api.tokens)
 			}
@@ -112,9 +110,7 @@ func TestADecisionIsCachedForAMinute(t *testing.T) {
 			t.Fatalf("status: got %d", got)
 		}
 	}
-	if len(api.tokens) != 1 {
-		t.Errorf("got %d requests, want 1", len(api.tokens))
-	}
+	check.Equal(t, "requests", 1, len(api.tokens))
 	api.revoked = true
 	c.Step(believed)
 	if got := get("Bearer prometheus"); got != http.StatusForbidden || len(api.tokens) != 2 {
@@ -132,26 +128,18 @@ func TestInvalidTokensSoonStopReachingTheAPIServer(t *testing.T) {
 		t.Errorf("got %d requests, statuses %v", len(api.tokens), answers)
 	}
 	c.Step(questionSpan)
-	if got := get("Bearer prometheus"); got != http.StatusOK {
-		t.Errorf("after the pause: got status %d", got)
-	}
+	check.Equal(t, "status after the pause", http.StatusOK, get("Bearer prometheus"))
 	for i := range maxCallers + 1 {
 		c.Step(questionSpan)
 		get(fmt.Sprint("Bearer more-", i))
 	}
-	if got := get("Bearer prometheus"); got != http.StatusOK {
-		t.Errorf("after many others: got status %d", got)
-	}
+	check.Equal(t, "status after many others", http.StatusOK, get("Bearer prometheus"))
 }
 
 func TestAFailingAPIServerGrantsNoAccess(t *testing.T) {
 	api, _, get := guarded(t)
 	api.broken = true
-	if got := get("Bearer prometheus"); got != http.StatusServiceUnavailable {
-		t.Errorf("status: got %d", got)
-	}
+	check.Equal(t, "status", http.StatusServiceUnavailable, get("Bearer prometheus"))
 	api.broken = false
-	if got := get("Bearer prometheus"); got != http.StatusOK {
-		t.Errorf("after the API server recovered: got status %d", got)
-	}
+	check.Equal(t, "status after the API server recovered", http.StatusOK, get("Bearer prometheus"))
 }

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/counters"
 )
 
@@ -42,9 +42,7 @@ func superblock(device string) mounts.Superblock {
 func scrape(t *testing.T, reader SuperblockReader) []string {
 	t.Helper()
 	handler, err := NewHandler(&Collector{Mounts: reader, Log: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	if recorder.Code != http.StatusOK {
@@ -80,9 +78,7 @@ func TestMountsAreReported(t *testing.T) {
 		"storageclient_mounts_omitted 0",
 		"storageclient_mounts_success 1",
 	}
-	if diff := cmp.Diff(want, scrape(t, fixed{blocks: []mounts.Superblock{superblock("0:52")}})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, scrape(t, fixed{blocks: []mounts.Superblock{superblock("0:52")}}))
 }
 
 func TestOddMountsDoNotFailTheScrape(t *testing.T) {
@@ -105,9 +101,7 @@ func TestOddMountsDoNotFailTheScrape(t *testing.T) {
 }
 
 func TestMountsThatCannotBeRead(t *testing.T) {
-	if diff := cmp.Diff([]string{"storageclient_mounts_success 0"}, scrape(t, fixed{err: errors.New("no proc")})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", []string{"storageclient_mounts_success 0"}, scrape(t, fixed{err: errors.New("no proc")}))
 }
 
 func TestTheNumberOfMountsIsLimited(t *testing.T) {
@@ -125,9 +119,7 @@ func TestNamesFollowTheConventions(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(&Collector{Mounts: fixed{blocks: []mounts.Superblock{superblock("0:52")}}, Log: logr.Discard()})
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
 	}

@@ -7,15 +7,15 @@ import (
 	"time"
 
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestCertificatesAreRenewedBeforeTheyExpire(t *testing.T) {
 	c := clocktesting.NewFakeClock(time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC))
 	config := TLSConfig("n1", "[10.0.0.1]:9810", c)
 	first, err := config.GetCertificate(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if err := first.Leaf.VerifyHostname("10.0.0.1"); err != nil {
 		t.Error(err)
 	}
@@ -71,9 +71,7 @@ func TestTheNumberOfConnectionsIsLimited(t *testing.T) {
 	var open []net.Conn
 	for range maxConnections {
 		conn, err := listener.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		open = append(open, conn)
 	}
 	accepted := make(chan error)
@@ -86,13 +84,9 @@ func TestTheNumberOfConnectionsIsLimited(t *testing.T) {
 	}
 	// A connection that is closed twice frees one place.
 	_, _ = open[0].Close(), open[0].Close()
-	if err := <-accepted; err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, <-accepted)
 	go accept()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, listener.Close())
 	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after the listener was closed: got %v", err)
 	}

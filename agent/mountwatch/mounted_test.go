@@ -6,10 +6,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/bounds"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestStatusFitsTheAPI(t *testing.T) {
@@ -32,13 +31,9 @@ func TestStatusFitsTheAPI(t *testing.T) {
 			network++
 		}
 	}
-	if network != 100 {
-		t.Errorf("got %d network mounts, want all 100", network)
-	}
+	check.Equal(t, "network mounts", 100, network)
 	if utf8.RuneCountInString(list[0].Server) > bounds.Name || !utf8.ValidString(list[0].Server) {
 		t.Errorf("server: got %d characters", utf8.RuneCountInString(list[0].Server))
 	}
-	if diff := cmp.Diff([]string{"u"}, list[0].PodUIDs); diff != "" {
-		t.Errorf("pods (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "pods", []string{"u"}, list[0].PodUIDs)
 }

@@ -7,8 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -55,9 +54,7 @@ func TestTheKernelHasTheSysctlsOfTrialsForEachNamespace(t *testing.T) {
 	if output, err := child.CombinedOutput(); err != nil || !strings.Contains(string(output), "--- PASS: "+t.Name()) {
 		t.Errorf("in the namespace: %v\n%s", err, output)
 	}
-	if diff := cmp.Diff(before, read()); diff != "" {
-		t.Errorf("sysctls outside of the namespace (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "sysctls outside of the namespace", before, read())
 }
 
 func changeAll(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // node is an API server with one StorageClientNode, and its host.
@@ -71,9 +72,7 @@ func TestStatesOfTheDecisionOnAPermit(t *testing.T) {
 			}
 			_, fs := hosttest.OpenHost(t, "debian-12")
 			records, clock := journal.New(fs), clocktesting.NewFakeClock(time.Unix(1000, 0))
-			if err := records.Load(); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, records.Load())
 			p := New(Config{
 				API: &n, Clock: clock, BootID: "boot-1", Journal: records, Rebooter: &n, Reporter: reporter.New(nil, clock),
 				FindBusy: func([]string) string { return n.busy }, RearmTrial: func(bool) error { return nil },
@@ -114,9 +113,7 @@ func TestATrialLosesItsPermitIfTheHostIsNotRebooted(t *testing.T) {
 			n.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "p1", BootID: "boot-1"}
 			_, fs := hosttest.OpenHost(t, "debian-12")
 			records, clock := journal.New(fs), clocktesting.NewFakeClock(time.Unix(1000, 0))
-			if err := errors.Join(records.Load(), test.change(&n, records)); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, errors.Join(records.Load(), test.change(&n, records)))
 			var trials []bool
 			New(Config{
 				API: &n, Clock: clock, BootID: "boot-1", Journal: records, Rebooter: &n, Reporter: reporter.New(nil, clock),
@@ -150,9 +147,7 @@ func TestAPermitIsReadAgainBeforeItIsUsed(t *testing.T) {
 			n.onQuery = func() { test.change(&n) }
 			_, fs := hosttest.OpenHost(t, "debian-12")
 			records, clock := journal.New(fs), clocktesting.NewFakeClock(time.Unix(1000, 0))
-			if err := records.Load(); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, records.Load())
 			armed := false
 			p := New(Config{
 				API: &n, Clock: clock, BootID: "boot-1", Journal: records, Rebooter: &n, Reporter: reporter.New(nil, clock),

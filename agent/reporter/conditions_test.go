@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // conditions returns both conditions of a first report at a time.
@@ -72,9 +72,7 @@ func TestConditionsSummarizeTheSettings(t *testing.T) {
 			for i := range want {
 				want[i].ObservedGeneration = 7
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", want, got)
 		})
 	}
 }
@@ -84,9 +82,7 @@ func TestAnUnchangedConditionKeepsItsTime(t *testing.T) {
 	status := v1alpha1.StorageClientNodeStatus{Settings: []v1alpha1.SettingStatus{{Key: "a", State: v1alpha1.SettingInSync}}}
 	first := Conditions(specOf(status), &status, true, nil, time.Unix(1000, 0))
 	later := Conditions(specOf(status), &status, true, first, time.Unix(2000, 0))
-	if diff := cmp.Diff(first, later); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "later", first, later)
 	status.Settings[0].State = v1alpha1.SettingFailed
 	failed := Conditions(specOf(status), &status, true, later, time.Unix(3000, 0))
 	for _, c := range failed {
@@ -94,9 +90,7 @@ func TestAnUnchangedConditionKeepsItsTime(t *testing.T) {
 			t.Errorf("%s changed at %s, want 3000", c.Type, c.LastTransitionTime)
 		}
 	}
-	if diff := cmp.Diff(metav1.ConditionFalse, meta.FindStatusCondition(later, "Stalled").Status); diff != "" {
-		t.Errorf("the conditions reported before were changed: %s", diff)
-	}
+	check.Equal(t, "the conditions reported before were changed", metav1.ConditionFalse, meta.FindStatusCondition(later, "Stalled").Status)
 }
 
 // A node is not booted only to remove a setting, unless a profile requests it. Until then, the node is as declared.
@@ -115,7 +109,5 @@ func TestARemovedSettingThatWaitsForABootDoesNotCount(t *testing.T) {
 func TestTheNextAgentKeepsTheTimes(t *testing.T) {
 	reported := conditions("True", "False", "Tuned", "1 setting verified", time.Unix(1000, 0))
 	clientNode := &v1alpha1.StorageClientNode{Status: v1alpha1.StorageClientNodeStatus{Conditions: reported}}
-	if diff := cmp.Diff(reported, (&Reporter{}).Former(clientNode)); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", reported, (&Reporter{}).Former(clientNode))
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestChangesThatTheRolloutWaitsForAreUrgent(t *testing.T) {
@@ -34,9 +35,7 @@ func TestChangesThatTheRolloutWaitsForAreUrgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := base.DeepCopy()
 			test.change(changed)
-			if got := IsUrgent(base, *changed); got != test.want {
-				t.Errorf("urgent: got %v, want %v", got, test.want)
-			}
+			check.Equal(t, "urgent", test.want, IsUrgent(base, *changed))
 		})
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/sockets"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/counters"
 	"github.com/storageclient/operator/tuning/recommend"
@@ -131,9 +131,7 @@ func TestTake(t *testing.T) {
 		sockets: socketsOf(15), log: counters.Log{Writes: 205, NoBuffer: 7, NoSpace: 1},
 	}
 	got, err := take(t, before, after)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	// Two connections sent 5 segments each, and a new one 15.
 	network := counters.Network{InSegments: 100, OutSegments: 75, Retransmitted: 50, OutOfOrder: 25}
 	want := []recommend.Sample{
@@ -154,9 +152,7 @@ func TestTake(t *testing.T) {
 		},
 		{Server: "filer", Export: "/share", MountPoint: "/mnt/s", Protocol: "SMB3.1.1", Seconds: 60, Requests: 250},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, got)
 	checkGolden(t, "report", Evaluate(window, advice.Node{}, got))
 }
 
@@ -210,38 +206,26 @@ func checkGolden(t *testing.T, name string, r Report) {
 	t.Helper()
 	for _, format := range []string{"text", "json"} {
 		var b bytes.Buffer
-		if err := r.Write(&b, format); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, r.Write(&b, format))
 		file := filepath.Join("testdata", name+"."+format)
 		if *update {
-			if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.WriteFile(file, b.Bytes(), 0o644))
 		}
 		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), b.String()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", file, diff)
-		}
+		check.NoError(t, err)
+		check.Equal(t, file, string(want), b.String())
 	}
 }
 
 // The kernel of the machine counts: a change that it handles badly needs a decision by a user.
 func TestEvaluateWarnsOfTheKernel(t *testing.T) {
 	data, err := os.ReadFile("../../tuning/recommend/testdata/counterexamples/one-connection-full-of-writes-on-a-kernel-that-loses-them.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var c struct {
 		Sample          recommend.Sample
 		Kernel, Warning string
 	}
-	if err := json.Unmarshal(data, &c); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal(data, &c))
 	for kernel, want := range map[string]bool{"": false, c.Kernel: true} {
 		mount := Evaluate(window, advice.Node{Name: "this machine", Kernel: kernel}, []recommend.Sample{c.Sample}).Mounts[0]
 		if got := strings.Contains(mount.Verdict.Findings[0].Against, c.Warning); got != want || mount.Node != "" {

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/serverhealth"
 )
 
@@ -18,7 +19,5 @@ func TestAServerWithoutAValidNameHasNoMetrics(t *testing.T) {
 	metrics := make(chan prometheus.Metric, 100)
 	m.Collect(metrics)
 	// Without a response, each server has four metrics.
-	if got := len(metrics); got != 4 {
-		t.Errorf("got %d metrics, want the 4 metrics of filer", got)
-	}
+	check.Equal(t, "metrics", 4, len(metrics))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/serverhealth"
 )
 
@@ -68,13 +69,9 @@ type recordedSample struct {
 func readSamples(t *testing.T, name string) (samples []recordedSample) {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	unpacked, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	lines := bufio.NewScanner(unpacked)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/serverhealth"
 )
 
@@ -31,9 +32,7 @@ func TestFailingServersComeFirstIfThereAreTooMany(t *testing.T) {
 			silent++
 		}
 	}
-	if silent != 10 {
-		t.Errorf("got %d silent servers, want all 10", silent)
-	}
+	check.Equal(t, "silent servers", 10, silent)
 }
 
 func TestResultsOfTestConnections(t *testing.T) {
@@ -47,9 +46,7 @@ func TestResultsOfTestConnections(t *testing.T) {
 		"it does not respond":       {&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}, serverhealth.Probe{Connected: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := questionOf(serverhealth.Key{}, c.err); got != c.want {
-				t.Errorf("got %+v, want %+v", got, c.want)
-			}
+			check.Equal(t, "result", c.want, questionOf(serverhealth.Key{}, c.err))
 		})
 	}
 }

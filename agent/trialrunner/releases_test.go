@@ -16,6 +16,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/shortdir"
 )
 
@@ -41,9 +42,7 @@ var (
 func recorded(t *testing.T, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", released, name+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return data
 }
 
@@ -52,9 +51,7 @@ func callRecorded(t *testing.T, response []byte) (probe.Result, error) {
 	t.Helper()
 	socket := filepath.Join(shortdir.New(t), "s")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer listener.Close()
 	go func() {
 		if connection, err := listener.Accept(); err == nil {
@@ -72,9 +69,7 @@ func TestMessagesOfTheReleaseBefore(t *testing.T) {
 	if err := readMessage(bytes.NewReader(recorded(t, "order")), &order); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(recordedOrder, order); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "order", recordedOrder, order)
 	result, err := callRecorded(t, recorded(t, "answer"))
 	if diff := cmp.Diff(recordedResult, result); err != nil || diff != "" {
 		t.Errorf("result, error %v (-want +got):\n%s", err, diff)
@@ -109,17 +104,13 @@ func TestAnOrderOfTheNextReleaseIsNotCarriedOut(t *testing.T) {
 		return probe.Result{}, nil
 	}})
 	connection, err := (&net.Dialer{}).DialContext(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer connection.Close()
 	if _, err := connection.Write([]byte(strings.Replace(string(recorded(t, "order")), "{", `{"later":true,`, 1))); err != nil {
 		t.Fatal(err)
 	}
 	var response answer
-	if err := json.NewDecoder(connection).Decode(&response); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.NewDecoder(connection).Decode(&response))
 	if worked || response.Refused != `the trial runner cannot read the order; it may have an earlier release: json: unknown field "later"` {
 		t.Errorf("got %+v, worked %t", response, worked)
 	}
@@ -128,9 +119,7 @@ func TestAnOrderOfTheNextReleaseIsNotCarriedOut(t *testing.T) {
 // A runner of the release before rejects an order with a new field. An agent of the release before rejects a response with one.
 func TestTheFieldsOfMessagesAreAContract(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "fields.golden"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	got := append(hosttest.JSONFields(reflect.TypeFor[probe.Order]()), hosttest.JSONFields(reflect.TypeFor[answer]())...)
 	if diff := cmp.Diff(strings.Split(strings.TrimSpace(string(data)), "\n"), got); diff != "" {
 		t.Errorf("fields of orders and answers (-contract +got):\n%s", diff)

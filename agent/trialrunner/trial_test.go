@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/shortdir"
 )
 
@@ -29,9 +28,7 @@ func serve(t *testing.T, runner *Runner) string {
 	dir := filepath.Join(shortdir.New(t), "run")
 	ctx, cancel := context.WithCancel(context.Background())
 	listener, err := Listen(ctx, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	done := make(chan error)
 	go func() { done <- runner.Serve(ctx, listener) }()
 	t.Cleanup(func() {
@@ -56,15 +53,9 @@ func TestAnOrderRunsAndReturnsItsResult(t *testing.T) {
 		return want, nil
 	}})
 	result, err := ask(context.Background(), socket, order, me())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, result); diff != "" {
-		t.Errorf("result (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(order, got); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	check.NoError(t, err)
+	check.Equal(t, "result", want, result)
+	check.Equal(t, "order", order, got)
 }
 
 func TestAnOrderThatFailsReturnsTheReason(t *testing.T) {
@@ -146,17 +137,13 @@ func TestAMissingRunnerIsATemporaryError(t *testing.T) {
 		t.Errorf("without a socket: %v", err)
 	}
 	listener, err := Listen(context.Background(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	unix, ok := listener.(*net.UnixListener)
 	if !ok {
 		t.Fatal("not a Unix socket")
 	}
 	unix.SetUnlinkOnClose(false)
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, listener.Close())
 	if _, err := ask(context.Background(), filepath.Join(dir, Socket), order, me()); !IsTemporary(err) {
 		t.Errorf("with the socket of an earlier runner: %v", err)
 	}

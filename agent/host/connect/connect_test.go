@@ -9,15 +9,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // serve responds to one connection.
 func serve(t *testing.T, protocol Protocol, answer func(net.Conn)) Server {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		connection, err := listener.Accept()
@@ -58,9 +58,7 @@ func TestNFSProbeCallsTheNullProcedure(t *testing.T) {
 		reply := append(bytes.Clone(call[:4]), words(1, 0, 0, 0, 0)...)
 		_, _ = connection.Write(append(words(1<<31|uint32(len(reply))), reply...))
 	})
-	if err := Probe(t.Context(), server); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, Probe(t.Context(), server))
 	call := <-called
 	if want := words(0, 2, 100003, 3, 0, 0, 0, 0, 0); !bytes.Equal(call[4:], want) {
 		t.Errorf("call: got %x, want %x", call[4:], want)
@@ -75,9 +73,7 @@ func TestSMBProbeNegotiates(t *testing.T) {
 		copy(answer, "\xfeSMB")
 		_, _ = connection.Write(append(words(uint32(len(answer))), answer...))
 	})
-	if err := Probe(t.Context(), server); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, Probe(t.Context(), server))
 	request := <-requests
 	if len(request) != 64+36+8 || string(request[:4]) != "\xfeSMB" || binary.LittleEndian.Uint16(request[4:]) != 64 ||
 		binary.LittleEndian.Uint16(request[64:]) != 36 || binary.LittleEndian.Uint16(request[66:]) != 4 {
@@ -126,13 +122,9 @@ func TestInvalidResponses(t *testing.T) {
 
 func TestNoServerListens(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, listener.Close())
 	if err := Probe(t.Context(), Server{Address: address, Protocol: NFS}); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("got %v", err)
 	}

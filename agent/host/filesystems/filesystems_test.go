@@ -16,6 +16,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -73,9 +74,7 @@ func newMachine(t *testing.T) *machine {
 	m.unit("/run/systemd/generator/mnt-disks-e.mount", "/mnt/disks/e", "/dev/sdd1", "ext4", "")
 	m.unit("/run/systemd/generator/srv-rooted.mount", "/srv/rooted", "/dev/sda1", "ext4", "")
 	fs, err := host.OpenFS(m.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = fs.Close() })
 	m.fs = fs.WithHook(func(op host.Op, name string) error {
 		m.stale = m.stale || strings.HasSuffix(name, dropInName)
@@ -276,17 +275,13 @@ func TestOptionsAreStagedAndAccessTimesChangeAtOnce(t *testing.T) {
 		dropIn2:                                  host.OwnHeader + "[Mount]\nOptions=noatime,logbsize=256k\n",
 		"/etc/systemd/system/mnt-disks-d2.mount": hosttest.ReadFile(t, m.dir, "/etc/systemd/system/mnt-disks-d2.mount"),
 	}
-	if diff := cmp.Diff(want, hosttest.ReadTree(t, m.dir, "/etc/systemd")); diff != "" {
-		t.Errorf("drop-ins (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "drop-ins", want, hosttest.ReadTree(t, m.dir, "/etc/systemd"))
 	wantRan := []string{
 		"systemctl daemon-reload",
 		"systemd-run --quiet --wait --collect mount -o remount,bind,rw,nosuid,noatime,diratime /dev/sdb1 /mnt/disks/d1",
 		"systemd-run --quiet --wait --collect mount -o remount,bind,rw,noatime,diratime /dev/sdc1 /mnt/disks/d2",
 	}
-	if diff := cmp.Diff(wantRan, m.ran); diff != "" {
-		t.Errorf("commands (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "commands", wantRan, m.ran)
 	got := m.expect(s, disks, wish, host.Pending, "logbsize staged: takes effect when systemd mounts it again", "8 x 256k = 2048 KiB")
 	if got.Effect != host.NextMount || !strings.HasPrefix(got.Observed, "/mnt/disks/d1 rw,attr2") {
 		t.Errorf("observed: got %+v", got)
@@ -422,9 +417,7 @@ func TestDropInThatWeakensAMountIsRemoved(t *testing.T) {
 	m.apply(s, "mnt/disks/d2", "xfs:rw")
 	m.expect(s, "mnt/disks/d2", "xfs:rw", host.Unsupported, "which has ro")
 	want := map[string]string{unit: hosttest.ReadFile(t, m.dir, unit)}
-	if diff := cmp.Diff(want, hosttest.ReadTree(t, m.dir, "/etc/systemd")); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "files", want, hosttest.ReadTree(t, m.dir, "/etc/systemd"))
 	m.expect(s, "mnt/disks/d2", "xfs:noquota", host.Unsupported, "which has prjquota")
 }
 
@@ -453,9 +446,7 @@ func TestLaterSettingByNameWins(t *testing.T) {
 	s := m.subject()
 	m.apply(s, disks, ":noatime,nodiratime", "mnt/disks/e", ":relatime")
 	const dropIn = "/etc/systemd/system/mnt-disks-e.mount.d/storage-client.conf"
-	if got := hosttest.ReadFile(t, m.dir, dropIn); got != renderDropIn([]string{"relatime", "nodiratime"}) {
-		t.Errorf("drop-in %q", got)
-	}
+	check.Equal(t, "drop-in", renderDropIn([]string{"relatime", "nodiratime"}), hosttest.ReadFile(t, m.dir, dropIn))
 }
 
 func TestUndeclaredOptionIsRemovedFromTheDropIn(t *testing.T) {
@@ -463,9 +454,7 @@ func TestUndeclaredOptionIsRemovedFromTheDropIn(t *testing.T) {
 	s := m.subject()
 	m.apply(s, "mnt/disks/e", ":noatime,nodiratime")
 	m.apply(s, "mnt/disks/e", ":noatime")
-	if got := hosttest.ReadFile(t, m.dir, "/etc/systemd/system/mnt-disks-e.mount.d/storage-client.conf"); got != renderDropIn([]string{"noatime"}) {
-		t.Errorf("drop-in %q", got)
-	}
+	check.Equal(t, "drop-in", renderDropIn([]string{"noatime"}), hosttest.ReadFile(t, m.dir, "/etc/systemd/system/mnt-disks-e.mount.d/storage-client.conf"))
 }
 
 func TestChangedDropInIsDrift(t *testing.T) {
@@ -480,9 +469,7 @@ func TestUndeclaredAccessTimesStayUnchanged(t *testing.T) {
 	m := newMachine(t)
 	m.remount("/mnt/disks/e", "rw,nodiratime,relatime", "rw")
 	m.apply(m.subject(), "mnt/disks/e", ":noatime")
-	if got := m.mounted["/mnt/disks/e"][1]; got != "rw,noatime,nodiratime" {
-		t.Errorf("got flags %s", got)
-	}
+	check.Equal(t, "flags", "rw,noatime,nodiratime", m.mounted["/mnt/disks/e"][1])
 }
 
 func TestSystemdReadsItsUnitsAgainWhenADropInIsGone(t *testing.T) {
@@ -519,9 +506,7 @@ func TestOriginalsCanBeRestored(t *testing.T) {
 		"srv/rooted": "", "mnt/disks/w*": "", "mnt/disks/e": "/mnt/disks/e rw,rw,relatime",
 	} {
 		original, err := m.subject().Original(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		if original != (host.Original{Present: want != "", Value: want}) {
 			t.Errorf("%s: %+v, want %q", name, original, want)
 		}
@@ -625,9 +610,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	if got := s.Restore(t.Context(), originals)[0]; got.State != host.InSync {
 		t.Errorf("got %+v", got)
 	}
-	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc")); diff != "" {
-		t.Errorf("host (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "host", before, hosttest.ReadTree(t, m.dir, "/etc"))
 	if m.fs.Exists(filepath.Dir(dropIn1)) {
 		t.Error("the agent's directory still exists")
 	}
@@ -637,18 +620,14 @@ func TestRestoreEqualsBefore(t *testing.T) {
 		t.Errorf("a second Restore made changes: %v", m.steps)
 	}
 	sortFlags := func(text string) []string { return strings.Fields(strings.ReplaceAll(text, ",", " ")) }
-	if diff := cmp.Diff(sortFlags(table), sortFlags(hosttest.ReadFile(t, m.dir, "/proc/1/mountinfo"))); diff != "" {
-		t.Errorf("mounts (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "mounts", sortFlags(table), sortFlags(hosttest.ReadFile(t, m.dir, "/proc/1/mountinfo")))
 }
 
 func TestForeignChangesAreNotReverted(t *testing.T) {
 	m := newMachine(t)
 	s := m.subject()
 	original, err := s.Original(t.Context(), "mnt/disks/d1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	m.apply(s, "mnt/disks/d1", "xfs:noatime")
 	m.remount("/mnt/disks/d1", "ro,nosuid,nodev,noatime", "rw,attr2,inode64,logbufs=8,logbsize=32k,prjquota")
 	m.apply(s)
@@ -664,9 +643,7 @@ func TestExistingMountsWaitForTheNextMount(t *testing.T) {
 	m := newMachine(t)
 	s := m.subject()
 	original, err := s.Original(t.Context(), "mnt/disks/d1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	m.apply(s, "mnt/disks/d1", wish)
 	m.remount("/mnt/disks/d1", "rw,nosuid,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
 	m.apply(s)
@@ -691,9 +668,7 @@ func TestACrashAtEveryChange(t *testing.T) {
 		s := m.subject()
 		m.expect(s, disks, wish, host.Drifted)
 		original, err := s.Original(t.Context(), disks)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		originals := map[string]host.Original{disks: original}
 		m.dieAt = n
 		_ = s.Apply(t.Context(), settings(disks, wish))

@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/test/check"
 )
 
 // confined returns a subject that changes only /mnt and /srv.
@@ -85,9 +86,7 @@ func TestSystemFileSystemsStayUnchanged(t *testing.T) {
 			s := m.confined()
 			m.apply(s, test.point, "xfs:noexec")
 			staged, err := m.fs.Glob(systemDir, "*.mount.d/"+dropInName)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if test.want == "" {
 				m.expect(s, test.point, "xfs:noexec", host.Pending, "exec staged")
 				return

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host/hosttest/grub"
+	"github.com/storageclient/operator/test/check"
 )
 
 // grubbyRecord is a recording of the real script with some files.
@@ -30,13 +31,9 @@ type grubbyRecord struct {
 
 func TestGrubbyBehavesAsTheRealScript(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "grubby.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var record grubbyRecord
-	if err := json.Unmarshal(data, &record); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal(data, &record))
 	if len(record.Runs) < 20 {
 		t.Errorf("got only %d recorded runs", len(record.Runs))
 	}
@@ -64,9 +61,7 @@ func TestGrubbyBehavesAsTheRealScript(t *testing.T) {
 				}
 			}
 			if _, prepared := run.Prepared["/etc/kernel"]; !prepared {
-				if err := os.MkdirAll(filepath.Join(dir, "etc", "kernel"), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, os.MkdirAll(filepath.Join(dir, "etc", "kernel"), 0o755))
 			}
 			output, err := playGrubby(dir, run.Argv, nil)
 			exit, stderr := 0, ""

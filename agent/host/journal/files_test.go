@@ -4,22 +4,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestSavedFilesSurviveARestartAndKeepTheJournal(t *testing.T) {
 	dir := t.TempDir()
 	fs, err := host.OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	load := func() *Journal {
 		j := New(fs)
-		if err := j.Load(); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, j.Load())
 		return j
 	}
 	files := map[string]host.FileRecord{
@@ -28,19 +23,13 @@ func TestSavedFilesSurviveARestartAndKeepTheJournal(t *testing.T) {
 		"/boot/link":          {Original: host.SavedFile{Present: true, Link: "../x"}},
 	}
 	j := load()
-	if err := j.KeepFiles(files); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, j.KeepFiles(files))
 	j = load()
-	if diff := cmp.Diff(files, j.KeptFiles()); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "files", files, j.KeptFiles())
 	if removed, err := j.Remove("boot"); removed || err != nil {
 		t.Errorf("removed a journal with saved files: %t, error %v", removed, err)
 	}
-	if err := j.KeepFiles(nil); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, j.KeepFiles(nil))
 	if removed, err := j.Remove("boot"); !removed || err != nil {
 		t.Errorf("removed: got %t, error %v", removed, err)
 	}
@@ -48,13 +37,9 @@ func TestSavedFilesSurviveARestartAndKeepTheJournal(t *testing.T) {
 
 func TestFilesAboveTheJournalLimitAreRejected(t *testing.T) {
 	fs, err := host.OpenFS(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	j := New(fs)
-	if err := j.Load(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, j.Load())
 	large := host.FileRecord{Original: host.SavedFile{Present: true, Data: make([]byte, 64<<10)}}
 	files := map[string]host.FileRecord{"1": large, "2": large, "3": large, "4": large}
 	if err := j.KeepFiles(files); err != nil {

@@ -10,15 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/check"
 )
 
 func open(t *testing.T) (host.FS, string) {
 	t.Helper()
 	dir := t.TempDir()
 	fs, err := host.OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = fs.Close() })
 	return fs, dir
 }
@@ -26,17 +25,8 @@ func open(t *testing.T) (host.FS, string) {
 func load(t *testing.T, fs host.FS) *Journal {
 	t.Helper()
 	j := New(fs)
-	if err := j.Load(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, j.Load())
 	return j
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 var entry = Entry{Original: host.Original{Present: true, Value: "1"}, Profile: "p", Applied: "2"}
@@ -44,28 +34,24 @@ var entry = Entry{Original: host.Original{Present: true, Value: "1"}, Profile: "
 func TestTheFirstOriginalStays(t *testing.T) {
 	fs, _ := open(t)
 	j := load(t, fs)
-	must(t, j.Record(map[string]Entry{"sysctl/a": entry}))
+	check.NoError(t, j.Record(map[string]Entry{"sysctl/a": entry}))
 	later := Entry{Original: host.Original{Present: true, Value: "2"}, Profile: "q", Retain: true, Applied: "3"}
-	must(t, j.Record(map[string]Entry{"sysctl/a": later}))
+	check.NoError(t, j.Record(map[string]Entry{"sysctl/a": later}))
 	want := map[string]Entry{"sysctl/a": {Original: entry.Original, Profile: "q", Retain: true, Applied: "3"}}
-	if diff := cmp.Diff(want, load(t, fs).Entries()); diff != "" {
-		t.Errorf("entries (-want +got):\n%s", diff)
-	}
-	must(t, j.Forget("sysctl/a"))
-	must(t, j.Record(map[string]Entry{"sysctl/a": later}))
-	if diff := cmp.Diff(map[string]Entry{"sysctl/a": later}, load(t, fs).Entries()); diff != "" {
-		t.Errorf("entries after the removal of one (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "entries", want, load(t, fs).Entries())
+	check.NoError(t, j.Forget("sysctl/a"))
+	check.NoError(t, j.Record(map[string]Entry{"sysctl/a": later}))
+	check.Equal(t, "entries after the removal of one", map[string]Entry{"sysctl/a": later}, load(t, fs).Entries())
 }
 
 func TestTheFormOfTheDocument(t *testing.T) {
 	fs, dir := open(t)
 	j := load(t, fs)
-	must(t, j.Record(map[string]Entry{"sysctl/a": entry, "kernelArgument/b": {Applied: "x", Retain: true, Retained: true}}))
-	must(t, j.UsePermit("id-1", "boot-1"))
-	must(t, j.SetBootFact("boot-1", "ihash", "16777216"))
+	check.NoError(t, j.Record(map[string]Entry{"sysctl/a": entry, "kernelArgument/b": {Applied: "x", Retain: true, Retained: true}}))
+	check.NoError(t, j.UsePermit("id-1", "boot-1"))
+	check.NoError(t, j.SetBootFact("boot-1", "ihash", "16777216"))
 	got, err := os.ReadFile(filepath.Join(dir, File))
-	must(t, err)
+	check.NoError(t, err)
 	want := `{
   "version": 1,
   "entries": {
@@ -100,11 +86,9 @@ func TestTheFormOfTheDocument(t *testing.T) {
   }
 }
 `
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("journal (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "journal", want, string(got))
 	info, err := os.Stat(filepath.Join(dir, File))
-	must(t, err)
+	check.NoError(t, err)
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("mode: got %v, want 0600", info.Mode())
 	}
@@ -114,7 +98,7 @@ func TestPermits(t *testing.T) {
 	fs, _ := open(t)
 	j := load(t, fs)
 	for i := range maxPermits + 20 {
-		must(t, j.UsePermit(fmt.Sprintf("id-%d", i), "boot-1"))
+		check.NoError(t, j.UsePermit(fmt.Sprintf("id-%d", i), "boot-1"))
 	}
 	j = load(t, fs)
 	if err := j.UsePermit("id-200", "boot-2"); err == nil {
@@ -143,13 +127,13 @@ func TestAPermitCountsAsUsedWhenWritingFails(t *testing.T) {
 func TestBootFactsAreOfOneBoot(t *testing.T) {
 	fs, _ := open(t)
 	j := load(t, fs)
-	must(t, j.SetBootFact("boot-1", "a", "1"))
-	must(t, j.SetBootFact("boot-1", "b", "2"))
+	check.NoError(t, j.SetBootFact("boot-1", "a", "1"))
+	check.NoError(t, j.SetBootFact("boot-1", "b", "2"))
 	j = load(t, fs)
 	if value, ok := j.BootFact("boot-1", "a"); !ok || value != "1" {
 		t.Errorf("got %q, %v; want 1", value, ok)
 	}
-	must(t, j.SetBootFact("boot-2", "b", "3"))
+	check.NoError(t, j.SetBootFact("boot-2", "b", "3"))
 	if _, ok := j.BootFact("boot-1", "a"); ok {
 		t.Error("a fact of another boot is still recorded")
 	}
@@ -160,9 +144,9 @@ func TestBootFactsAreOfOneBoot(t *testing.T) {
 
 func TestAFailedLoadForbidsEveryChange(t *testing.T) {
 	fs, dir := open(t)
-	must(t, load(t, fs).Record(map[string]Entry{"sysctl/a": entry}))
+	check.NoError(t, load(t, fs).Record(map[string]Entry{"sysctl/a": entry}))
 	j := load(t, fs)
-	must(t, os.WriteFile(filepath.Join(dir, File), []byte("{"), 0o600))
+	check.NoError(t, os.WriteFile(filepath.Join(dir, File), []byte("{"), 0o600))
 	if err := j.Load(); !errors.Is(err, ErrUnreadable) {
 		t.Fatalf("Load: %v, want ErrUnreadable", err)
 	}
@@ -196,9 +180,9 @@ func TestRemove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fs, dir := open(t)
 			j := load(t, fs)
-			must(t, test.arrange(j))
+			check.NoError(t, test.arrange(j))
 			removed, err := j.Remove("now")
-			must(t, err)
+			check.NoError(t, err)
 			_, err = os.Stat(filepath.Join(dir, parent))
 			if removed != test.removed || errors.Is(err, os.ErrNotExist) != test.removed {
 				t.Errorf("removed: got %v, want %v; error of the directory: %v", removed, test.removed, err)
@@ -212,7 +196,7 @@ func TestACrashLeavesTheOldOrTheNew(t *testing.T) {
 	before, after := map[string]Entry{"sysctl/a": entry}, map[string]Entry{"sysctl/a": entry, "sysctl/b": entry}
 	for at := 1; ; at++ {
 		fs, _ := open(t)
-		must(t, load(t, fs).Record(before))
+		check.NoError(t, load(t, fs).Record(before))
 		steps := 0
 		crashing := fs.WithHook(func(host.Op, string) error {
 			steps++
@@ -223,7 +207,7 @@ func TestACrashLeavesTheOldOrTheNew(t *testing.T) {
 		})
 		func() {
 			defer func() { _ = recover() }()
-			must(t, load(t, crashing).Record(map[string]Entry{"sysctl/b": entry}))
+			check.NoError(t, load(t, crashing).Record(map[string]Entry{"sysctl/b": entry}))
 		}()
 		got := load(t, fs).Entries()
 		if !cmp.Equal(got, before) && !cmp.Equal(got, after) {
@@ -240,20 +224,18 @@ func TestACrashLeavesTheOldOrTheNew(t *testing.T) {
 
 func TestNoWriteWithoutADifference(t *testing.T) {
 	fs, _ := open(t)
-	must(t, load(t, fs).Record(map[string]Entry{"sysctl/a": entry}))
+	check.NoError(t, load(t, fs).Record(map[string]Entry{"sysctl/a": entry}))
 	writes := 0
 	j := load(t, fs.WithHook(func(host.Op, string) error { writes++; return nil }))
-	must(t, j.Record(map[string]Entry{"sysctl/a": entry}))
-	must(t, j.Forget("sysctl/z"))
-	if writes != 0 {
-		t.Errorf("got %d changes to the disk", writes)
-	}
+	check.NoError(t, j.Record(map[string]Entry{"sysctl/a": entry}))
+	check.NoError(t, j.Forget("sysctl/z"))
+	check.Equal(t, "changes to the disk", 0, writes)
 }
 
 // TestAFailedRecordIsWrittenByTheNextAttempt has a write that fails once. Otherwise the host would be changed without a saved original.
 func TestAFailedRecordIsWrittenByTheNextAttempt(t *testing.T) {
 	fs, _ := open(t)
-	must(t, load(t, fs).Record(map[string]Entry{"sysctl/a": {Applied: "1"}, "sysctl/c": {Applied: "3"}}))
+	check.NoError(t, load(t, fs).Record(map[string]Entry{"sysctl/a": {Applied: "1"}, "sysctl/c": {Applied: "3"}}))
 	full := errors.New("no space left on device")
 	isFull := true
 	j := load(t, fs.WithHook(func(host.Op, string) error {
@@ -274,10 +256,8 @@ func TestAFailedRecordIsWrittenByTheNextAttempt(t *testing.T) {
 		}
 	}
 	isFull = false
-	must(t, j.Record(second))
-	must(t, j.Forget("sysctl/c"))
+	check.NoError(t, j.Record(second))
+	check.NoError(t, j.Forget("sysctl/c"))
 	want := map[string]Entry{"sysctl/a": {Applied: "1"}, "sysctl/b": {Applied: "2"}}
-	if diff := cmp.Diff(want, load(t, fs).Entries()); diff != "" {
-		t.Errorf("entries on the disk after the second attempt (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "entries on the disk after the second attempt", want, load(t, fs).Entries())
 }

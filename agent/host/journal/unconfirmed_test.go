@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/check"
 )
 
 const tcpRmem = "sysctl/net.ipv4.tcp_rmem"
@@ -30,9 +31,7 @@ func openEmpty(t *testing.T) host.FS {
 
 func TestUnconfirmedSettingsOutliveTheAgent(t *testing.T) {
 	files := openEmpty(t)
-	if err := load(t, files).SetUnconfirmed(unconfirmed("h")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, load(t, files).SetUnconfirmed(unconfirmed("h")))
 	j := load(t, files)
 	got, isOpen := j.Unconfirmed()
 	if diff := cmp.Diff(unconfirmed("h"), got); diff != "" || !isOpen {
@@ -41,9 +40,7 @@ func TestUnconfirmedSettingsOutliveTheAgent(t *testing.T) {
 	if removed, err := j.Remove("boot-2"); removed || err != nil {
 		t.Errorf("a journal with unconfirmed settings is removed: %v", err)
 	}
-	if err := j.SetUnconfirmed(Unconfirmed{}); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, j.SetUnconfirmed(Unconfirmed{}))
 	if _, isOpen := load(t, files).Unconfirmed(); isOpen {
 		t.Error("the journal reports unconfirmed settings without any")
 	}
@@ -52,22 +49,20 @@ func TestUnconfirmedSettingsOutliveTheAgent(t *testing.T) {
 func TestTheDeadlineByTheBootClockIsOfOneBoot(t *testing.T) {
 	files := openEmpty(t)
 	j := load(t, files)
-	must(t, j.SetBootFact("boot-1", "a", "1"))
-	must(t, j.SetUnconfirmed(unconfirmed("h")))
-	must(t, j.SetBootFact("boot-1", "b", "2"))
+	check.NoError(t, j.SetBootFact("boot-1", "a", "1"))
+	check.NoError(t, j.SetUnconfirmed(unconfirmed("h")))
+	check.NoError(t, j.SetBootFact("boot-1", "b", "2"))
 	u, _ := load(t, files).Unconfirmed()
-	if u.DeadlineSinceBoot != unconfirmed("h").DeadlineSinceBoot {
-		t.Errorf("got deadline %s", u.DeadlineSinceBoot)
-	}
+	check.Equal(t, "deadline", unconfirmed("h").DeadlineSinceBoot, u.DeadlineSinceBoot)
 	// The next boot records a fact before it reverts the previous settings. The revert keeps that fact.
 	j = load(t, files)
-	must(t, j.SetBootFact("boot-2", "c", "3"))
+	check.NoError(t, j.SetBootFact("boot-2", "c", "3"))
 	u, isOpen := j.Unconfirmed()
 	if !isOpen || u.DeadlineSinceBoot != 0 {
 		t.Errorf("in another boot: open %t, deadline %s", isOpen, u.DeadlineSinceBoot)
 	}
 	u.Reverted = true
-	must(t, j.SetUnconfirmed(u))
+	check.NoError(t, j.SetUnconfirmed(u))
 	if fact, ok := load(t, files).BootFact("boot-2", "c"); !ok || fact != "3" {
 		t.Errorf("fact of the new boot: got %q", fact)
 	}
@@ -76,8 +71,8 @@ func TestTheDeadlineByTheBootClockIsOfOneBoot(t *testing.T) {
 func TestInvalidDeadlineIsExpired(t *testing.T) {
 	files := openEmpty(t)
 	j := load(t, files)
-	must(t, j.SetUnconfirmed(unconfirmed("h")))
-	must(t, j.SetBootFact("boot-1", factDeadline, "soon"))
+	check.NoError(t, j.SetUnconfirmed(unconfirmed("h")))
+	check.NoError(t, j.SetBootFact("boot-1", factDeadline, "soon"))
 	if u, isOpen := load(t, files).Unconfirmed(); !isOpen || u.DeadlineSinceBoot != 0 {
 		t.Errorf("got open %t, deadline %s", isOpen, u.DeadlineSinceBoot)
 	}
@@ -119,12 +114,12 @@ func TestTheReleaseBeforeReadsAJournalWithAnUnprovenValue(t *testing.T) {
 		Unconfirmed *proof `json:"unconfirmed,omitempty"`
 	}
 	files := openEmpty(t)
-	must(t, load(t, files).SetUnconfirmed(unconfirmed("h")))
+	check.NoError(t, load(t, files).SetUnconfirmed(unconfirmed("h")))
 	data, err := files.ReadFile(File)
-	must(t, err)
+	check.NoError(t, err)
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
-	must(t, decoder.Decode(&before))
+	check.NoError(t, decoder.Decode(&before))
 	want := original{Present: true, Value: "4096 131072 6291456"}
 	u := before.Unconfirmed
 	if u == nil || u.BootID != "boot-1" || !u.Deadline.Equal(unconfirmed("h").Deadline) || u.Settings[tcpRmem].Before != want {
@@ -148,15 +143,9 @@ func TestEndOfUnconfirmedSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			files := openEmpty(t)
 			j := load(t, files)
-			if err := j.Record(map[string]Entry{tcpRmem: {Original: former, Applied: "former"}}); err != nil {
-				t.Fatal(err)
-			}
-			if err := j.SetUnconfirmed(unconfirmed("h")); err != nil {
-				t.Fatal(err)
-			}
-			if err := test.end(j); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, j.Record(map[string]Entry{tcpRmem: {Original: former, Applied: "former"}}))
+			check.NoError(t, j.SetUnconfirmed(unconfirmed("h")))
+			check.NoError(t, test.end(j))
 			j = load(t, files)
 			if _, isOpen := j.Unconfirmed(); isOpen {
 				t.Error("the setting is still unconfirmed")
@@ -165,9 +154,7 @@ func TestEndOfUnconfirmedSettings(t *testing.T) {
 				t.Errorf("the deadline %s is still recorded", fact)
 			}
 			want := Entry{Original: former, Applied: test.applied}
-			if diff := cmp.Diff(want, j.Entries()[tcpRmem]); diff != "" {
-				t.Errorf("entry (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "entry", want, j.Entries()[tcpRmem])
 			rejected, reason := j.Rejected("h")
 			if diff := cmp.Diff(test.rejected, rejected); diff != "" || (reason != "") != (rejected != nil) {
 				t.Errorf("rejected values, reason %q (-want +got):\n%s", reason, diff)
@@ -192,12 +179,8 @@ func interruptTwice(j *Journal) error {
 func TestInterruptionsOfOtherSettingsDoNotAddUp(t *testing.T) {
 	j := load(t, openEmpty(t))
 	for _, hash := range []string{"a", "b", "a"} {
-		if err := j.SetUnconfirmed(unconfirmed(hash)); err != nil {
-			t.Fatal(err)
-		}
-		if err := j.Interrupt("why"); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, j.SetUnconfirmed(unconfirmed(hash)))
+		check.NoError(t, j.Interrupt("why"))
 		if rejected, _ := j.Rejected(hash); rejected != nil {
 			t.Errorf("%s: got rejected values %v", hash, rejected)
 		}
@@ -236,10 +219,10 @@ func TestARejectedValueStaysRejectedWithTheSameHash(t *testing.T) {
 			t.Run(name+", hash "+hash, func(t *testing.T) {
 				files := openEmpty(t)
 				j := load(t, files)
-				must(t, j.SetUnconfirmed(unconfirmed("h")))
-				must(t, j.Reject("why", "filer1"))
-				must(t, j.SetUnconfirmed(secondUnconfirmed(hash)))
-				must(t, test.end(j))
+				check.NoError(t, j.SetUnconfirmed(unconfirmed("h")))
+				check.NoError(t, j.Reject("why", "filer1"))
+				check.NoError(t, j.SetUnconfirmed(secondUnconfirmed(hash)))
+				check.NoError(t, test.end(j))
 				rejected, reason := load(t, files).Rejected("h")
 				if hash != "h" {
 					if name != "the other is abandoned" && rejected != nil {
@@ -250,9 +233,7 @@ func TestARejectedValueStaysRejectedWithTheSameHash(t *testing.T) {
 				if rejected[tcpRmem] != "1 1 1" || rejected[tunedProfile] != test.second || reason != test.reason {
 					t.Errorf("got rejected values %v, reason %q", rejected, reason)
 				}
-				if diff := cmp.Diff([]string{"filer1"}, FailedConnections(rejected, tcpRmem)); diff != "" {
-					t.Errorf("failed connections of the first setting (-want +got):\n%s", diff)
-				}
+				check.Equal(t, "failed connections of the first setting", []string{"filer1"}, FailedConnections(rejected, tcpRmem))
 			})
 		}
 	}
@@ -272,21 +253,17 @@ func TestEachRejectedValueHasItsFailedConnections(t *testing.T) {
 	files := openEmpty(t)
 	j := load(t, files)
 	for _, u := range []Unconfirmed{unconfirmed("h"), secondUnconfirmed("h")} {
-		must(t, j.SetUnconfirmed(u))
+		check.NoError(t, j.SetUnconfirmed(u))
 		connections := map[string][]string{tcpRmem: {"filer1", "filer2"}, tunedProfile: {"APIServer", "filer2"}}[u.Keys()[0]]
-		must(t, j.Reject("why", connections...))
+		check.NoError(t, j.Reject("why", connections...))
 	}
 	rejected, _ := load(t, files).Rejected("h")
 	for key, want := range map[string][]string{tcpRmem: {"filer1", "filer2"}, tunedProfile: {"APIServer", "filer2"}} {
-		if diff := cmp.Diff(want, FailedConnections(rejected, key)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", key, diff)
-		}
+		check.Equal(t, key, want, FailedConnections(rejected, key))
 	}
 	// Agents of earlier releases recorded connections without the keys.
 	former := map[string]string{tcpRmem: "1 1 1", tunedProfile: "x", connectionPrefix + "filer1": ""}
-	if diff := cmp.Diff([]string{"filer1"}, FailedConnections(former, tunedProfile)); diff != "" {
-		t.Errorf("an earlier record (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "an earlier record", []string{"filer1"}, FailedConnections(former, tunedProfile))
 }
 
 // The local command applies a rejected value again if a user requests it.
@@ -294,8 +271,8 @@ func TestAConfirmedValueIsNoLongerRejected(t *testing.T) {
 	files := openEmpty(t)
 	j := load(t, files)
 	for _, end := range []func() error{func() error { return j.Reject("why", "filer1") }, j.Confirm} {
-		must(t, j.SetUnconfirmed(unconfirmed("h")))
-		must(t, end())
+		check.NoError(t, j.SetUnconfirmed(unconfirmed("h")))
+		check.NoError(t, end())
 	}
 	if rejected, reason := load(t, files).Rejected("h"); rejected != nil || reason != "" {
 		t.Errorf("got rejected values %v, reason %q", rejected, reason)
@@ -305,12 +282,12 @@ func TestAConfirmedValueIsNoLongerRejected(t *testing.T) {
 // One interruption before a confirmation and one after it are not in a row.
 func TestAConfirmationEndsTheCountOfInterruptions(t *testing.T) {
 	j := load(t, openEmpty(t))
-	must(t, j.SetUnconfirmed(unconfirmed("h")))
-	must(t, j.Interrupt("why"))
-	must(t, j.SetUnconfirmed(secondUnconfirmed("h")))
-	must(t, j.Confirm())
-	must(t, j.SetUnconfirmed(unconfirmed("h")))
-	must(t, j.Interrupt("why"))
+	check.NoError(t, j.SetUnconfirmed(unconfirmed("h")))
+	check.NoError(t, j.Interrupt("why"))
+	check.NoError(t, j.SetUnconfirmed(secondUnconfirmed("h")))
+	check.NoError(t, j.Confirm())
+	check.NoError(t, j.SetUnconfirmed(unconfirmed("h")))
+	check.NoError(t, j.Interrupt("why"))
 	if rejected, _ := j.Rejected("h"); rejected != nil {
 		t.Errorf("got rejected values %v", rejected)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/check"
 )
 
 // newer is a journal with fields that this build does not know, at every level. The name of each field is "later".
@@ -35,8 +36,8 @@ func loadNewer(t *testing.T, data string) (j *Journal, name string) {
 	t.Helper()
 	fs, dir := open(t)
 	name = filepath.Join(dir, File)
-	must(t, os.MkdirAll(filepath.Dir(name), 0o700))
-	must(t, os.WriteFile(name, []byte(data), 0o600))
+	check.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
+	check.NoError(t, os.WriteFile(name, []byte(data), 0o600))
 	return load(t, fs), name
 }
 
@@ -46,7 +47,7 @@ func parse(t *testing.T, data string) map[string]any {
 	decoder := json.NewDecoder(strings.NewReader(data))
 	decoder.UseNumber()
 	var tree map[string]any
-	must(t, decoder.Decode(&tree))
+	check.NoError(t, decoder.Decode(&tree))
 	return tree
 }
 
@@ -134,17 +135,13 @@ func TestUnknownFieldsStayAsLongAsTheirParent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			j, file := loadNewer(t, newer)
-			must(t, test.change(j))
+			check.NoError(t, test.change(j))
 			want := parse(t, newer)
 			test.want(want)
 			got, err := os.ReadFile(file)
-			must(t, err)
-			if diff := cmp.Diff(want, parse(t, string(got))); diff != "" {
-				t.Errorf("journal (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(load(t, j.fs).unknown, j.unknown); diff != "" {
-				t.Errorf("unknown fields for the next agent (-want +got):\n%s", diff)
-			}
+			check.NoError(t, err)
+			check.Equal(t, "journal", want, parse(t, string(got)))
+			check.Equal(t, "unknown fields for the next agent", load(t, j.fs).unknown, j.unknown)
 		})
 	}
 }
@@ -181,9 +178,7 @@ func TestAJournalOfANewerAgentAllowsNoChange(t *testing.T) {
 func TestTheKnownPartOfANewerJournalIsRead(t *testing.T) {
 	j, _ := loadNewer(t, newer)
 	entry := Entry{Original: host.Original{Present: true, Value: "1"}, Profile: "p", Applied: "2"}
-	if diff := cmp.Diff(map[string]Entry{"sysctl/a": entry, "sysctl/b": entry}, j.Entries()); diff != "" {
-		t.Errorf("entries (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "entries", map[string]Entry{"sysctl/a": entry, "sysctl/b": entry}, j.Entries())
 	u, isOpen := j.Unconfirmed()
 	in, used := j.UsedPermit("p2")
 	fact, _ := j.BootFact("boot-1", "noted")
@@ -207,7 +202,7 @@ func TestOneUnknownFieldIsNamedByItsPath(t *testing.T) {
 			if err := j.MayChange(); err == nil || !strings.Contains(err.Error(), "has 1 unknown field ("+path+"), so") {
 				t.Errorf("got %v", err)
 			}
-			must(t, j.SetBootFact("boot", "a", "1"))
+			check.NoError(t, j.SetBootFact("boot", "a", "1"))
 			if got := load(t, j.fs).unknown; !cmp.Equal(got, []string{path}) {
 				written, _ := os.ReadFile(file)
 				t.Errorf("unknown fields after another write: got %v:\n%s", got, written)
@@ -219,30 +214,30 @@ func TestOneUnknownFieldIsNamedByItsPath(t *testing.T) {
 func TestWhatThisBuildWritesHasNoUnknownField(t *testing.T) {
 	fs, _ := open(t)
 	j := load(t, fs)
-	must(t, j.Record(map[string]Entry{"sysctl/a": entry}))
-	must(t, j.UsePermit("id", "boot"))
-	must(t, j.SetBootFact("boot", "a", "1"))
-	must(t, j.KeepFiles(map[string]host.FileRecord{"/f": {Original: host.SavedFile{Present: true, Data: []byte("a"), Mode: 0o644, UID: 1, GID: 2, Label: "l"}, Left: "x"}}))
-	must(t, j.SetUnconfirmed(unconfirmed("h")))
-	must(t, j.Reject("why"))
-	must(t, j.SetUnconfirmed(unconfirmed("h")))
+	check.NoError(t, j.Record(map[string]Entry{"sysctl/a": entry}))
+	check.NoError(t, j.UsePermit("id", "boot"))
+	check.NoError(t, j.SetBootFact("boot", "a", "1"))
+	check.NoError(t, j.KeepFiles(map[string]host.FileRecord{"/f": {Original: host.SavedFile{Present: true, Data: []byte("a"), Mode: 0o644, UID: 1, GID: 2, Label: "l"}, Left: "x"}}))
+	check.NoError(t, j.SetUnconfirmed(unconfirmed("h")))
+	check.NoError(t, j.Reject("why"))
+	check.NoError(t, j.SetUnconfirmed(unconfirmed("h")))
 	for _, j := range []*Journal{j, load(t, fs)} {
-		must(t, j.MayChange())
+		check.NoError(t, j.MayChange())
 	}
 	// Neither the parser nor this check is case-sensitive.
 	j, _ = loadNewer(t, `{"Version": 1, "ENTRIES": {"a/b": {"Applied": "1", "original": {"PRESENT": true}}}}`)
-	must(t, j.MayChange())
+	check.NoError(t, j.MayChange())
 }
 
 func TestJournalWithoutUnknownFieldsIsNormalAgain(t *testing.T) {
 	j, _ := loadNewer(t, `{"version": 1, "entries": {"a/b": {"original": {"present": false}, "applied": "1", "later": 1}}}`)
-	must(t, j.Forget("a/b"))
-	must(t, j.MayChange())
-	must(t, j.Record(map[string]Entry{"a/b": entry}))
+	check.NoError(t, j.Forget("a/b"))
+	check.NoError(t, j.MayChange())
+	check.NoError(t, j.Record(map[string]Entry{"a/b": entry}))
 	if removed, err := j.Remove("boot"); removed || err != nil {
 		t.Errorf("removed a journal with an entry: %t, error %v", removed, err)
 	}
-	must(t, j.Forget("a/b"))
+	check.NoError(t, j.Forget("a/b"))
 	if removed, err := j.Remove("boot"); !removed || err != nil {
 		t.Errorf("removed: got %t, error %v", removed, err)
 	}
@@ -273,8 +268,8 @@ func TestInvalidJournalIsUnreadable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fs, dir := open(t)
-			must(t, os.MkdirAll(filepath.Join(dir, Dir), 0o700))
-			must(t, os.WriteFile(filepath.Join(dir, File), []byte(data), 0o600))
+			check.NoError(t, os.MkdirAll(filepath.Join(dir, Dir), 0o700))
+			check.NoError(t, os.WriteFile(filepath.Join(dir, File), []byte(data), 0o600))
 			if err := New(fs).Load(); !errors.Is(err, ErrUnreadable) {
 				t.Errorf("got %v, want ErrUnreadable", err)
 			}

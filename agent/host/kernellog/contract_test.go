@@ -10,14 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/check"
 )
 
 // Records are read as the kernel of this machine writes them: the names consist of random bytes, which /dev/kmsg escapes.
 func TestRecordsOfARealKernelAreRead(t *testing.T) {
 	fs, err := host.OpenFS("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer fs.Close()
 	if file, err := os.OpenFile(logFile, os.O_WRONLY, 0); err != nil {
 		t.Skipf("the kernel's log is NOT compared with: run the tests as root: %v", err)
@@ -42,18 +41,12 @@ func TestRecordsOfARealKernelAreRead(t *testing.T) {
 		text := map[uint64]string{0: "nfs: server %s OK", 1: "nfs: server %s not responding, still trying", 2: `CIFS: VFS: \\%s has not responded in 180 seconds. Reconnecting...`}[seed%3]
 		// The kernel limits the records of one open file.
 		log, err := os.OpenFile(logFile, os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		_, err = fmt.Fprintf(log, "<7>"+text+"\n", name)
 		_ = log.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		lines, err := f.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		var got []Line
 		for _, line := range lines {
 			if strings.HasPrefix(line.Server, mark) {

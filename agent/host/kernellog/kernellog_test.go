@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/check"
 )
 
 func noSign(string) string { return "" }
@@ -19,23 +18,15 @@ func follow(t *testing.T, log string) (f *Follower, kmsg string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, d := range []string{"dev", "proc"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.Mkdir(filepath.Join(dir, d), 0o755))
 	}
 	kmsg = filepath.Join(dir, "dev/kmsg")
-	if err := os.WriteFile(filepath.Join(dir, "proc/uptime"), []byte("1000.50 3.00\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(filepath.Join(dir, "proc/uptime"), []byte("1000.50 3.00\n"), 0o644))
 	if log != "" {
-		if err := os.WriteFile(kmsg, []byte(log), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(kmsg, []byte(log), 0o644))
 	}
 	root, err := host.OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = root.Close() })
 	return New(root, noSign), kmsg
 }
@@ -69,25 +60,19 @@ func TestReadReturnsOnlyServerMessages(t *testing.T) {
 		"", "nonsense", "",
 	}, "\n"))
 	got, err := f.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	want := []Line{
 		{Server: "filer1", Age: 100 * time.Second}, {Server: "10.0.0.2", Age: 50 * time.Second}, {Server: "filer1", Age: 10 * time.Second, Responds: true},
 		{Server: "smb1", Age: time.Second}, {Server: "für", Age: time.Second}, {Server: "raw", Age: time.Second},
 		{Server: "smb2", Age: time.Second}, {Server: "fd00::7", Age: time.Second}, {Server: "files-2.example.com", Age: time.Second},
 		{Server: "filer3", Age: time.Second}, {Server: "filer3", Age: time.Second, Responds: true},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("lines (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "lines", want, got)
 	if second, err := f.Read(); err != nil || len(second) > 0 {
 		t.Errorf("second read: got %v, error %v", second, err)
 	}
 	file, err := os.OpenFile(kmsg, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer file.Close()
 	if _, err := file.WriteString("5,9,1000000000,-;nfs: server filer1 not responding, still trying\n"); err != nil {
 		t.Fatal(err)
@@ -103,13 +88,9 @@ func TestReadDoesNotWaitForALine(t *testing.T) {
 		t.Errorf("without a log: got %v, error %v", lines, err)
 	}
 	// An open pipe without data behaves like a log without a new line.
-	if err := syscall.Mkfifo(kmsg, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, syscall.Mkfifo(kmsg, 0o600))
 	writer, err := os.OpenFile(kmsg, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer writer.Close()
 	// A read that waits for a line never returns, and go test shows where.
 	if _, err := f.Read(); err != nil {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // recordedLive are the servers about which real drivers wrote in test/knownbad/guest/log.go: nfs-ganesha was stopped, the network of a soft mount was
@@ -32,9 +34,7 @@ var recordedWritten = []Line{
 func recordsOf(t *testing.T, name string) (records []string) {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for line := range strings.Lines(string(data)) {
 		if strings.HasPrefix(line, " ") {
 			records[len(records)-1] += line
@@ -49,9 +49,7 @@ func recordsOf(t *testing.T, name string) (records []string) {
 func readRecorded(t *testing.T, records []string) (lines []Line) {
 	t.Helper()
 	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	f, _ := follow(t, "")
 	f.file = os.NewFile(uintptr(ends[0]), "log")
 	writer := os.NewFile(uintptr(ends[1]), "log")
@@ -61,9 +59,7 @@ func readRecorded(t *testing.T, records []string) (lines []Line) {
 			t.Fatal(err)
 		}
 		next, err := f.Read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		lines = append(lines, next...)
 	}
 	return lines
@@ -116,9 +112,7 @@ func TestRecordsOfThreeKernels(t *testing.T) {
 func messages(t *testing.T, name string) (all []string) {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for line := range strings.Lines(string(data)) {
 		m := prefixOf.FindStringSubmatch(line)
 		if m == nil {
@@ -126,9 +120,7 @@ func messages(t *testing.T, name string) (all []string) {
 		}
 		seconds, secondsErr := strconv.Atoi(m[2])
 		micros, microsErr := strconv.Atoi(m[3])
-		if err := errors.Join(secondsErr, microsErr); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, errors.Join(secondsErr, microsErr))
 		all = append(all, fmt.Sprintf("<%s> %d %s", m[1], seconds*1000000+micros, strings.TrimSuffix(strings.TrimPrefix(line, m[0]), "\n")))
 	}
 	return all
@@ -153,13 +145,9 @@ func checkRecorded(t *testing.T, records []string) {
 	for i := range written {
 		written[i].Age = 0
 	}
-	if diff := cmp.Diff(recordedWritten, written); diff != "" {
-		t.Errorf("written lines (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "written lines", recordedWritten, written)
 	want := map[Line]bool{{Server: "filer-live"}: true, {Server: "filer-live", Responds: true}: true, {Server: "für-live"}: true}
-	if diff := cmp.Diff(want, live); diff != "" {
-		t.Errorf("lines of drivers (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "lines of drivers", want, live)
 	for _, text := range []string{"nfs: server filer-live not responding, still trying", "nfs: server filer-live not responding, timed out"} {
 		if !slices.ContainsFunc(records, func(r string) bool { return strings.HasSuffix(r, ";"+text+"\n") }) {
 			t.Errorf("got no record %q", text)

@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/sysctl"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -98,9 +99,7 @@ func TestASysctlWinsIfTheModuleIsLoadedBeforeIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := hosttest.OpenHost(t, "rocky-9")
 			release, err := fs.ReadValue("/proc/sys/kernel/osrelease")
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			hosttest.WriteFile(t, dir, "/usr/lib/systemd/systemd-sysctl", "")
 			hosttest.WriteFile(t, dir, file, sixty)
 			for name, data := range test.files {
@@ -108,9 +107,7 @@ func TestASysctlWinsIfTheModuleIsLoadedBeforeIt(t *testing.T) {
 			}
 			for name, target := range test.links {
 				hosttest.WriteFile(t, dir, name, "")
-				if err := errors.Join(os.Remove(filepath.Join(dir, name)), os.Symlink(target, filepath.Join(dir, name))); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, errors.Join(os.Remove(filepath.Join(dir, name)), os.Symlink(target, filepath.Join(dir, name))))
 			}
 			want := host.InSync
 			if test.message != "" {
@@ -132,9 +129,7 @@ func TestUnreadableFilesOfOthersChangeNoState(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			dir, fs := hosttest.OpenHost(t, "rocky-9")
 			hosttest.WriteFile(t, dir, rule, nfsRule)
-			if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.RemoveAll(filepath.Join(dir, file)))
 			hosttest.WriteFile(t, dir, file+"/x", "")
 			s := unused(fs)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))

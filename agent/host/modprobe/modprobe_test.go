@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/test/check"
 )
 
 var errCrash = errors.New("crash")
@@ -32,9 +33,7 @@ func unused(fs host.FS) *Subject { return New(fs, nil, noSessions, facts{}) }
 
 func readOnly(t *testing.T, dir, name string) {
 	t.Helper()
-	if err := os.Chmod(filepath.Join(dir, name), 0o444); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chmod(filepath.Join(dir, name), 0o444))
 }
 
 func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
@@ -45,12 +44,8 @@ func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
 	hosttest.Apply(t, s, desired)
 	want := header1 + "options nfs max_session_slots=180\n" +
 		"options sunrpc tcp_max_slot_table_entries=128 tcp_slot_table_entries=64\n"
-	if diff := cmp.Diff(want, hosttest.ReadFile(t, dir, DropIn)); diff != "" {
-		t.Errorf("drop-in (-want +got):\n%s", diff)
-	}
-	if got := hosttest.ReadFile(t, dir, liveMax); got != "128\n" {
-		t.Errorf("live value: got %q", got)
-	}
+	check.Equal(t, "drop-in", want, hosttest.ReadFile(t, dir, DropIn))
+	check.Equal(t, "live value", "128\n", hosttest.ReadFile(t, dir, liveMax))
 	for _, o := range s.Observe(t.Context(), desired) {
 		hosttest.ExpectState(t, o, host.InSync)
 		if o.Observed != o.Desired || o.Effect != host.NewTransport {
@@ -66,9 +61,7 @@ func TestApplyDoesNotWriteIfTheHostIsAsDesired(t *testing.T) {
 	changes := 0
 	s := unused(fs.WithHook(func(host.Op, string) error { changes++; return nil }))
 	hosttest.Apply(t, s, desired)
-	if changes != 0 {
-		t.Errorf("got %d changes, want none", changes)
-	}
+	check.Equal(t, "changes", 0, changes)
 }
 
 func TestApplyRemovesUndesiredSettings(t *testing.T) {
@@ -76,9 +69,7 @@ func TestApplyRemovesUndesiredSettings(t *testing.T) {
 	s := unused(fs)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128", sessionSlots, "180"))
 	hosttest.Apply(t, s, hosttest.Settings(sessionSlots, "180"))
-	if diff := cmp.Diff(header1+"options nfs max_session_slots=180\n", hosttest.ReadFile(t, dir, DropIn)); diff != "" {
-		t.Errorf("drop-in (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "drop-in", header1+"options nfs max_session_slots=180\n", hosttest.ReadFile(t, dir, DropIn))
 	hosttest.Apply(t, s, nil)
 	if fs.Exists(DropIn) {
 		t.Error("the drop-in still exists without desired settings")
@@ -93,9 +84,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 		hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 		got := hosttest.Observe(t, s, maxSlots, "128")
 		hosttest.ExpectState(t, got, host.InSync, "not loaded; modprobe.d contains the value")
-		if got.Observed != "" {
-			t.Errorf("observed: got %q, want no effective value", got.Observed)
-		}
+		check.Equal(t, "effective value", "", got.Observed)
 		if fs.Exists("/sys/module/sunrpc") {
 			t.Error("the module was loaded")
 		}
@@ -120,9 +109,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 	})
 	t.Run("may exist where the host does not list its modules", func(t *testing.T) {
 		dir, fs := unloaded(t)
-		if err := os.RemoveAll(filepath.Join(dir, "usr", "lib", "modules")); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.RemoveAll(filepath.Join(dir, "usr", "lib", "modules")))
 		s := unused(fs)
 		hosttest.Apply(t, s, hosttest.Settings("none/x", "1"))
 		hosttest.ExpectState(t, hosttest.Observe(t, s, "none/x", "1"), host.InSync, "not loaded")
@@ -149,14 +136,10 @@ func TestABuiltInModuleIsSetLive(t *testing.T) {
 
 func TestTheSysctlOfASlotTableServesWhereTheParameterIsMissing(t *testing.T) {
 	dir, fs := loaded(t)
-	if err := os.RemoveAll(filepath.Join(dir, "sys", "module", "sunrpc", "parameters")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.RemoveAll(filepath.Join(dir, "sys", "module", "sunrpc", "parameters")))
 	s := unused(fs)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
-	if got := hosttest.ReadFile(t, dir, "/proc/sys/sunrpc/tcp_max_slot_table_entries"); got != "128\n" {
-		t.Errorf("live value: got %q", got)
-	}
+	check.Equal(t, "live value", "128\n", hosttest.ReadFile(t, dir, "/proc/sys/sunrpc/tcp_max_slot_table_entries"))
 }
 
 func TestAReadOnlyParameterWaitsForTheModuleToBeLoaded(t *testing.T) {
@@ -392,9 +375,7 @@ func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
 			}
 			s := unused(fs)
 			hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{test.name: {}})[0], test.state)
-			if got := hosttest.ReadFile(t, dir, file); got != test.want {
-				t.Errorf("live value: got %q, want %q", got, test.want)
-			}
+			check.Equal(t, "live value", test.want, hosttest.ReadFile(t, dir, file))
 		})
 	}
 }
@@ -414,9 +395,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 			changes := 0
 			s := unused(fs.WithHook(func(host.Op, string) error { changes++; return nil }))
 			hosttest.Apply(t, s, []host.Setting{setting})
-			if changes != 0 {
-				t.Errorf("got %d changes, want none", changes)
-			}
+			check.Equal(t, "changes", 0, changes)
 			hosttest.ExpectState(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
 		})
 	}

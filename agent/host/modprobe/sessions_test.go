@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/test/check"
 )
 
 type facts map[string]string
@@ -131,9 +130,7 @@ func TestAModuleThatWasLoadedWithTheValueHasNoOldSession(t *testing.T) {
 	h.setUptime(600)
 	h.apply()
 	h.expect(host.InSync)
-	if diff := cmp.Diff(`{"setAt":0}`, h.facts["boot-2 "+factSessions]); diff != "" {
-		t.Errorf("fact (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "fact", `{"setAt":0}`, h.facts["boot-2 "+factSessions])
 }
 
 func TestAValueThatAnEarlierAgentSetInThisBoot(t *testing.T) {
@@ -154,9 +151,7 @@ func TestAValueThatAnEarlierAgentSetInThisBoot(t *testing.T) {
 			hosttest.WriteFile(t, h.dir, "/sys/module/nfs/parameters/max_session_slots", "180\n")
 			hosttest.WriteFile(t, h.dir, DropIn, header1+"options nfs max_session_slots=180\n")
 			at := time.Unix(booted+test.writtenAt, 0)
-			if err := os.Chtimes(filepath.Join(h.dir, DropIn), at, at); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.Chtimes(filepath.Join(h.dir, DropIn), at, at))
 			h.list = []mounts.Session{session(500, 700)}
 			h.apply()
 			h.expect(test.state)
@@ -172,9 +167,7 @@ func TestAValueIsNotSetInTheFuture(t *testing.T) {
 	hosttest.WriteFile(t, h.dir, "/sys/module/nfs/parameters/max_session_slots", "180\n")
 	hosttest.WriteFile(t, h.dir, DropIn, header1+"options nfs max_session_slots=180\n")
 	at := time.Unix(booted+day+700, 0)
-	if err := os.Chtimes(filepath.Join(h.dir, DropIn), at, at); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chtimes(filepath.Join(h.dir, DropIn), at, at))
 	h.list = []mounts.Session{session(500, 700)}
 	h.apply()
 	h.expect(host.Pending, "filer1")
@@ -260,9 +253,7 @@ func TestAValueIsNotSetIfItsTimeCannotBeRecorded(t *testing.T) {
 		s := h.failingAgent(func() error { return nil }, func() error { return errors.New("no space left on device") })
 		hosttest.Apply(t, s, hosttest.Settings(name, value))
 		hosttest.ExpectState(t, hosttest.Observe(t, s, name, value), host.Failed, "no space left on device")
-		if diff := cmp.Diff(before, hosttest.ReadTree(t, h.dir, "/sys/module/nfs")); diff != "" {
-			t.Errorf("parameters (-before +after):\n%s", diff)
-		}
+		check.Equal(t, "parameters", before, hosttest.ReadTree(t, h.dir, "/sys/module/nfs"))
 	}
 }
 
@@ -276,9 +267,7 @@ func TestEachParameterOfASessionHasItsOwnTime(t *testing.T) {
 	got := s.Observe(t.Context(), desired)
 	hosttest.ExpectState(t, got[0], host.InSync)
 	hosttest.ExpectState(t, got[1], host.Pending, "filer1")
-	if got[1].Effect != host.NewTransport {
-		t.Errorf("effect: got %s", got[1].Effect)
-	}
+	check.Equal(t, "effect", host.NewTransport, got[1].Effect)
 	if old, err := s.OldSessions(); err != nil || len(old) != 0 {
 		t.Errorf("got old sessions %v, %v", old, err)
 	}

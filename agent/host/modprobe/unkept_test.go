@@ -7,6 +7,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -43,9 +44,7 @@ func TestParameterWithoutAFile(t *testing.T) {
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			got := hosttest.Observe(t, s, maxSlots, "128")
 			hosttest.ExpectState(t, got, host.InSync, "not persistent; the agent sets it again at each boot: "+test.reason)
-			if got.Observed != "128" {
-				t.Errorf("observed: got %q", got.Observed)
-			}
+			check.Equal(t, "observed", "128", got.Observed)
 			s.Attend(false)
 			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, test.reason, "no agent will set it again")
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/test/check"
 )
 
 // nfsMount adds the mount table line and the statistics of a mount that is age seconds old. If age is -1, it adds no statistics.
@@ -58,25 +59,19 @@ func TestTheOldestMountOfAClientComesFirst(t *testing.T) {
 			for _, m := range read(t, files).Mounts {
 				got[m.MountPoint] = m.First
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("first mounts (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "first mounts", test.want, got)
 		})
 	}
 }
 
 func TestVolumeEntries(t *testing.T) {
 	got, err := reader(t, node(t)).VolumeEntries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	want := []VolumeEntry{
 		{Volume: "pv1", Device: "0:52", FSType: "nfs4"}, {Volume: "pv2", Device: "0:53", FSType: "nfs"},
 		{Volume: "pv3", Device: "9:0", FSType: "xfs"}, {Volume: "pv5", Device: "0:73", FSType: "cifs"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("volumes (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "volumes", want, got)
 }
 
 func TestSessionsOfClientsWithTheirOldestMount(t *testing.T) {
@@ -90,9 +85,7 @@ func TestSessionsOfClientsWithTheirOldestMount(t *testing.T) {
 	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", line(40, "/a", "vers=4.1")+line(41, "/b", "vers=4.1")+line(42, "/c", "vers=4.0")+line(43, "/d", "vers=4.2"))
 	hosttest.WriteFile(t, dir, "/proc/1/mountstats", block("/a", 30, 700)+block("/b", 90, 700)+block("/c", 900, 701))
 	fs, err := host.OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = fs.Close() })
 	got, err := NewReader(fs, DefaultKubeletDir).Sessions()
 	want := []Session{

@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/counters"
 )
 
@@ -88,9 +87,7 @@ func TestCounters(t *testing.T) {
 		rpcClientsDir + "/3/tasks": "",
 	}
 	got, err := reader(t, files).Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	want := []ServerCounters{
 		{
 			Ask:    connect.Server{Name: "10.0.0.1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
@@ -130,16 +127,12 @@ func TestCounters(t *testing.T) {
 			},
 		},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("counters (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "counters", want, got)
 }
 
 func TestCountersWithoutTheKernelsHelp(t *testing.T) {
 	got, err := reader(t, map[string]string{"/proc/1/mountinfo": mountinfoOfServers}).Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if len(got) != 4 {
 		t.Fatalf("unexpected number of servers: %d", len(got))
 	}
@@ -167,12 +160,8 @@ func TestPendingRequestKeepsItsIdentity(t *testing.T) {
 	}
 	for _, name := range []string{"tasks-nfsd-stopped", "tasks-nfsd-stopped-20s-later"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, parseTasks("4", string(data))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		check.NoError(t, err)
+		check.Equal(t, name, want, parseTasks("4", string(data)))
 	}
 	line := "xprt:	tcp 0 0 181 0 0 331 330 0 390 0 3 1 2"
 	if c, ok := parseTransportLine(strings.Fields(line)); !ok || c.Connection != (counters.Connection{Sends: 331, Responses: 330, Connects: 181}) {
@@ -187,13 +176,9 @@ func TestHandlesAreCountedForEachMount(t *testing.T) {
 		"/proc/1/mountstats": "device 10.0.0.1:/a mounted on /mnt/a with fstype nfs4 statvers=1.1\n" + operations +
 			"device 10.0.0.1:/b mounted on /mnt/b with fstype nfs4 statvers=1.1\n" + operations,
 	}).Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	want := []counters.HandleRequests{{MountPoint: "/mnt/a", Ended: 17, InErrors: 5}, {MountPoint: "/mnt/b", Ended: 17, InErrors: 5}}
-	if diff := cmp.Diff(want, got[0].Handles); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, got[0].Handles)
 }
 
 func TestEachTunnelIsAServer(t *testing.T) {
@@ -207,9 +192,7 @@ func TestEachTunnelIsAServer(t *testing.T) {
 		"32 22 0:72 / /o rw - nfs4 filer:/x rw,vers=4.1,proto=tcp,port=2050,addr=10.0.0.1\n"
 	r := reader(t, map[string]string{"/proc/1/mountinfo": lines})
 	found, err := r.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	got := map[string]string{}
 	for _, s := range found {
 		got[s.Server] = s.Ask.Address
@@ -218,20 +201,14 @@ func TestEachTunnelIsAServer(t *testing.T) {
 		"127.0.0.1:20326": "127.0.0.1:20326", "127.0.0.1:20248": "127.0.0.1:20248", "[::1]:20400": "[::1]:20400", "127.0.0.1": "127.0.0.1:2049",
 		"filer": "10.0.0.1:2050",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("servers with the address that is queried (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "servers with the address that is queried", want, got)
 	table, err := r.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	volumes := map[string][]string{}
 	for _, m := range table.Mounts {
 		volumes[m.Server] = append(volumes[m.Server], m.Volume)
 	}
-	if diff := cmp.Diff([]string{"pv1", "pv2"}, volumes["127.0.0.1:20248"]); diff != "" {
-		t.Errorf("volumes of a tunnel (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "volumes of a tunnel", []string{"pv1", "pv2"}, volumes["127.0.0.1:20248"])
 }
 
 func TestSourcesAreCutLikeTheKernelCutsThem(t *testing.T) {

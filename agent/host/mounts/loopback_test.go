@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/storageclient/operator/test/check"
 )
 
 // Sources are cut as nfs_parse_devname in fs/nfs/fs_context.c and smb3_parse_devname in fs/smb/client/fs_context.c cut them, after the escapes of
@@ -87,13 +87,9 @@ func TestEveryTunnelIsAServer(t *testing.T) {
 			}
 			r := reader(t, map[string]string{"/proc/1/mountinfo": lines.String()})
 			counted, err := r.Counters()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			table, err := r.Read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			var names, ofMounts, asked []string
 			for _, server := range counted {
 				names = append(names, server.Server)
@@ -106,12 +102,8 @@ func TestEveryTunnelIsAServer(t *testing.T) {
 				ofMounts = append(ofMounts, m.Server)
 			}
 			slices.Sort(ofMounts)
-			if diff := cmp.Diff(test.want, names); diff != "" {
-				t.Errorf("servers (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.want, slices.Compact(ofMounts)); diff != "" {
-				t.Errorf("servers of the mounts (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "servers", test.want, names)
+			check.Equal(t, "servers of the mounts", test.want, slices.Compact(ofMounts))
 			if slices.Sort(asked); len(slices.Compact(asked)) != len(test.want) {
 				t.Errorf("asks %q, want one address for each server", asked)
 			}

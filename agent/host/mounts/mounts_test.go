@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -34,9 +35,7 @@ func node(t *testing.T) map[string]string {
 	files := map[string]string{"/sys/class/bdi/0:52/read_ahead_kb": "15360\n", "/sys/class/bdi/9:0/read_ahead_kb": "128\n"}
 	for _, name := range []string{"mountinfo", "mountstats"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		files["/proc/1/"+name] = string(data)
 	}
 	xprt(files, "switch-0/xprt-0-tcp", "10.0.0.1", "65536", "0", "2049")
@@ -53,17 +52,11 @@ func reader(t *testing.T, files map[string]string) Reader {
 	dir := t.TempDir()
 	for name, data := range files {
 		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(data), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		check.NoError(t, os.WriteFile(file, []byte(data), 0o644))
 	}
 	fs, err := host.OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = fs.Close() })
 	return NewReader(fs, DefaultKubeletDir)
 }
@@ -71,9 +64,7 @@ func reader(t *testing.T, files map[string]string) Reader {
 func read(t *testing.T, files map[string]string) Table {
 	t.Helper()
 	table, err := reader(t, files).Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return table
 }
 
@@ -120,9 +111,7 @@ func TestMounts(t *testing.T) {
 	}
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(want, find(t, table, want.MountPoint)); diff != "" {
-				t.Errorf("mount (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "mount", want, find(t, table, want.MountPoint))
 		})
 	}
 	t.Run("an NFSv3 volume has the slot limit of its own transport", func(t *testing.T) {
@@ -163,19 +152,11 @@ func TestBusy(t *testing.T) {
 	}
 	r := reader(t, node(t))
 	busy, malformed, err := r.Busy()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, busy); diff != "" {
-		t.Errorf("busy (-want +got):\n%s", diff)
-	}
-	if malformed != 1 {
-		t.Errorf("got %d malformed lines, want 1", malformed)
-	}
+	check.NoError(t, err)
+	check.Equal(t, "busy", want, busy)
+	check.Equal(t, "malformed lines", 1, malformed)
 	table, err := r.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if diff := cmp.Diff(busy, table.Busy); diff != "" {
 		t.Errorf("different mounts (-Busy +Read):\n%s", diff)
 	}
@@ -228,9 +209,7 @@ func TestGlobalMountsHaveThePodsThatUseThem(t *testing.T) {
 	mount("0:6", "/sdd", csi+"volumeDevices/raw/dev/"+pod1, "devtmpfs")
 	mount("0:6", "/sde", csi+"volumeDevices/staging/other/id", "devtmpfs")
 	busy, _, err := reader(t, map[string]string{"/proc/1/mountinfo": table.String()}).Busy()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	got := map[string][]string{}
 	for _, b := range busy {
 		if name, isGlobal := strings.CutPrefix(b.MountPoint, csi); isGlobal {
@@ -251,9 +230,7 @@ func TestGlobalMountsHaveThePodsThatUseThem(t *testing.T) {
 		"volumeDevices/raw/dev/" + pod1:     nil,
 		"volumeDevices/staging/other/id":    nil,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("pods of global mounts (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "pods of global mounts", want, got)
 }
 
 func TestMountsWithoutStatisticsAreShownFromTheTable(t *testing.T) {
@@ -335,12 +312,8 @@ func TestTransports(t *testing.T) {
 				xprt(files, dir, x[2], x[0], x[1], x[3])
 			}
 			got, err := reader(t, files).Transports()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("transports (-want +got):\n%s", diff)
-			}
+			check.NoError(t, err)
+			check.Equal(t, "transports", test.want, got)
 		})
 	}
 }
@@ -366,9 +339,7 @@ func TestSources(t *testing.T) {
 func FuzzParsersTakeAnything(f *testing.F) {
 	for _, name := range []string{"mountinfo", "mountstats"} {
 		data, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			f.Fatal(err)
-		}
+		check.NoError(f, err)
 		f.Add(string(data))
 	}
 	f.Fuzz(func(t *testing.T, data string) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/counters"
 )
 
@@ -45,9 +46,7 @@ func TestSuperblocks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := reader(t, map[string]string{"/proc/1/mountinfo": sharedMounts, "/proc/1/mountstats": stats, sessionSlotsFile: "64\n"})
 			blocks, err := r.Superblocks()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if len(blocks) != 2 || blocks[1].Server != "10.0.0.2" || len(blocks[1].Operations) > 0 || blocks[1].Nconnect != 1 {
 				t.Fatalf("got %+v, want two superblocks, the second without statistics", blocks)
 			}
@@ -55,9 +54,7 @@ func TestSuperblocks(t *testing.T) {
 			if got.Volume != "pv1" || !cmp.Equal(got.Volumes, []string{"pv1", "pv2"}) || got.Nconnect != 4 || got.Connections != 2 || got.SessionSlots != 64 {
 				t.Errorf("got %+v", got)
 			}
-			if want := (counters.Bytes{Read: 1, Written: 2, DirectRead: 3, DirectWritten: 4, WireRead: 8388608, WireWritten: 1048576}); got.Bytes != want {
-				t.Errorf("got %+v, want %+v", got.Bytes, want)
-			}
+			check.Equal(t, "bytes", counters.Bytes{Read: 1, Written: 2, DirectRead: 3, DirectWritten: 4, WireRead: 8388608, WireWritten: 1048576}, got.Bytes)
 			if want := (counters.Events{DataInvalidations: 3, AttributeInvalidations: 4, Opens: 5, Listings: 13, Flushes: 15, Syncs: 16}); got.Events != want {
 				t.Errorf("got %+v, want %+v", got.Events, want)
 			}
@@ -65,9 +62,7 @@ func TestSuperblocks(t *testing.T) {
 			if want := []TransportCounters{transport, transport}; !cmp.Equal(got.Transports, want) {
 				t.Errorf("got %+v, want %+v", got.Transports, want)
 			}
-			if diff := cmp.Diff(operations, got.Operations); diff != "" {
-				t.Errorf("operations (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "operations", operations, got.Operations)
 		})
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -82,9 +82,7 @@ func TestOrphansAreNetworkMountsWithoutAPod(t *testing.T) {
 			for _, o := range reader(t, files).Orphans() {
 				got = append(got, o.PodUID)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("orphans (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "orphans", c.want, got)
 		})
 	}
 }
@@ -99,9 +97,7 @@ func TestAnOrphanIsDatedWithoutAnAccessToTheMount(t *testing.T) {
 	})
 	times := map[string]time.Time{pods + pod1: time.Unix(1700000000, 0), filepath.Dir(staging): time.Unix(1700000500, 0)}
 	for dir, at := range times {
-		if err := os.Chtimes(filepath.Join(r.fs.Dir(), dir), at, at); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.Chtimes(filepath.Join(r.fs.Dir(), dir), at, at))
 	}
 	want := map[string]time.Time{
 		pods + pod1 + volumeOf: times[pods+pod1], staging: times[filepath.Dir(staging)],
@@ -110,7 +106,5 @@ func TestAnOrphanIsDatedWithoutAnAccessToTheMount(t *testing.T) {
 	for _, o := range r.Orphans() {
 		got[o.MountPoint] = o.Changed
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("last changes (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "last changes", want, got)
 }

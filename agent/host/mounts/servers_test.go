@@ -3,9 +3,8 @@ package mounts
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestServersOfMountsOverTCP(t *testing.T) {
@@ -21,9 +20,7 @@ func TestServersOfMountsOverTCP(t *testing.T) {
 49 1 8:1 / /mnt/j rw - xfs /dev/sda1 rw
 `
 	got, err := reader(t, map[string]string{"/proc/1/mountinfo": lines}).Servers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	want := []connect.Server{
 		{Name: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
 		{Name: "filer2", Address: "[fd00::2]:2049", Protocol: connect.NFS, Version: 3},
@@ -31,7 +28,5 @@ func TestServersOfMountsOverTCP(t *testing.T) {
 		{Name: "files.example", Address: "10.0.0.5:445", Protocol: connect.SMB},
 		{Name: "files.example", Address: "10.0.0.5:4445", Protocol: connect.SMB},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("servers (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "servers", want, got)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/test/check"
 )
 
 // tunnel returns the findings about the mount of a tunnel.
@@ -30,9 +31,7 @@ func tunnel(t *testing.T, port int, sockets string) (gone, taken bool) {
 // was started again.
 func TestTunnelsAsStunnelLeavesThem(t *testing.T) {
 	data, err := os.ReadFile("testdata/tunnels.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	type finding struct{ gone, taken bool }
 	want := map[string]map[int]finding{
 		"started":     {20049: {}, 20050: {}},
@@ -77,12 +76,8 @@ func TestARealStunnelIsFound(t *testing.T) {
 	command := exec.CommandContext(t.Context(), "unshare", "--net", "sh", "-c", stunnels)
 	command.Env = append(os.Environ(), "stunnel="+stunnel, "configuration="+configuration, "log="+filepath.Join(dir, "log"))
 	steps, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
+	check.NoError(t, command.Start())
 	t.Cleanup(func() { steps.Close(); command.Wait() }) //nolint:errcheck // The last process is killed.
 	for _, step := range []struct {
 		name        string
@@ -91,9 +86,7 @@ func TestARealStunnelIsFound(t *testing.T) {
 		deadline := time.Now().Add(time.Minute)
 		for {
 			sockets, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", command.Process.Pid))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if gone, taken := tunnel(t, 20049, string(sockets)); gone == step.gone && taken == step.taken {
 				break
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/test/check"
 )
 
 // passed matches the options that mount.nfs passes to the kernel.
@@ -21,9 +22,7 @@ func TestFilesAreReadAsMountReadsThem(t *testing.T) {
 	dir, fs := hosttest.OpenHost(t, "debian-12")
 	run := hosttest.Tool(t, dir, "mount.nfs")
 	program, err := os.ReadFile(filepath.Join(dir, "tool", "mount.nfs"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	hosttest.WriteFile(t, dir, "/usr/sbin/mount.nfs", string(program))
 	hosttest.WriteFile(t, dir, "/dev/null", "")
 	hosttest.WriteFile(t, dir, "/mnt/a/x", "")

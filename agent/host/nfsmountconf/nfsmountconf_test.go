@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/test/check"
 )
 
 func machine(t *testing.T) (string, host.FS) {
@@ -79,18 +78,14 @@ v4.1=True
 [ Server "filer1" ]
 nconnect=4
 `
-	if diff := cmp.Diff(want, hosttest.ReadFile(t, dir, DropIn)); diff != "" {
-		t.Errorf("file (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "file", want, hosttest.ReadFile(t, dir, DropIn))
 	expect(t, s, "_all", "nocto,hard,v4.1", host.InSync)
 	if got := expect(t, s, "filer1", "nconnect=4", host.InSync); got.Observed != "nconnect=4,v4.1,hard,nocto" {
 		t.Errorf("observed: got %q", got.Observed)
 	}
 	changes := 0
 	apply(t, New(fs.WithHook(func(host.Op, string) error { changes++; return nil }), differences), "filer1", "nconnect=4", "_all", "nocto,hard,v4.1")
-	if changes != 0 {
-		t.Errorf("a second Apply made %d changes, want none", changes)
-	}
+	check.Equal(t, "changes of a second Apply", 0, changes)
 }
 
 // The expected options are the output of mount.nfs 2.6.2 of Debian 12. It ran with -v, with these files, and without options for a mount of
@@ -116,9 +111,7 @@ func TestOptionsAreJoinedAsMountDoes(t *testing.T) {
 				hosttest.WriteFile(t, dir, file, data)
 			}
 			c := readAll(fs)
-			if got := strings.Join(c.optionsOf("127.0.0.1", ""), ","); got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			check.Equal(t, "result", test.want, strings.Join(c.optionsOf("127.0.0.1", ""), ","))
 		})
 	}
 }
@@ -135,9 +128,7 @@ func TestOmittedMountOptions(t *testing.T) {
 			dir, fs := machine(t)
 			hosttest.WriteFile(t, dir, DropIn, "[ NFSMount_Global_Options ]\n"+test.all+"\n[ Server \"filer1\" ]\n"+test.server+"\n")
 			c := readAll(fs)
-			if got := strings.Join(c.optionsOf("filer1", ""), ","); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
+			check.Equal(t, "result", test.want, strings.Join(c.optionsOf("filer1", ""), ","))
 		})
 	}
 }
@@ -241,9 +232,7 @@ func TestOptionsAreNotTakenFromOtherSections(t *testing.T) {
 				hosttest.ExpectState(t, got, want, message)
 			}
 			written, err := s.readDropIn()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			for server := range test.desired {
 				if isWritten := len(written[sectionOf(server)]) > 0; isWritten == (test.unsupported[server] != "") {
 					t.Errorf("%s: written %t", server, isWritten)
@@ -265,9 +254,7 @@ func TestOptionsOfAnotherUserReturn(t *testing.T) {
 	apply(t, s, "filer1", "nconnect=4", "_all", "hard")
 	expect(t, s, "filer1", "nconnect=4", host.Unsupported, mainFile)
 	all := readAll(fs)
-	if diff := cmp.Diff([]string{"nconnect=2", "hard"}, all.optionsOf("other", "")); diff != "" {
-		t.Errorf("options of the other server (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "options of the other server", []string{"nconnect=2", "hard"}, all.optionsOf("other", ""))
 	expect(t, s, "_all", "hard", host.InSync)
 }
 
@@ -311,9 +298,7 @@ func TestARepeatedOptionIsNotMissing(t *testing.T) {
 func TestAHostThatMountsNoNFS(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
 	fs, err := host.OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	s := New(fs, differences)
 	apply(t, s, "_all", "hard")
 	expect(t, s, "_all", "hard", host.Unsupported, "nfs-common")
@@ -324,9 +309,7 @@ func TestAHostThatMountsNoNFS(t *testing.T) {
 
 func TestAHostWhoseMountHelperIsInSbin(t *testing.T) {
 	dir, fs := hosttest.OpenHost(t, "debian-12")
-	if err := os.Remove(filepath.Join(dir, "/sbin")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Remove(filepath.Join(dir, "/sbin")))
 	hosttest.WriteFile(t, dir, "/sbin/mount.nfs", "")
 	s := New(fs, differences)
 	apply(t, s, "_all", "hard")
@@ -389,9 +372,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 			t.Errorf("got %+v", o)
 		}
 	}
-	if diff := cmp.Diff(before, hosttest.ReadTree(t, dir, "/etc")); diff != "" {
-		t.Errorf("host (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "host", before, hosttest.ReadTree(t, dir, "/etc"))
 	if fs.Exists(directory) {
 		t.Errorf("%s was created and not removed", directory)
 	}
@@ -483,9 +464,7 @@ func TestAnUpgradeKeepsTheSectionsOfTheDropIn(t *testing.T) {
 				hosttest.ExpectState(t, got, test.states[i], test.messages[i])
 			}
 			if slices.Equal(test.before, test.desired) {
-				if diff := cmp.Diff(before, hosttest.ReadTree(t, dir, "/etc")); diff != "" {
-					t.Errorf("host (-before +after):\n%s", diff)
-				}
+				check.Equal(t, "host", before, hosttest.ReadTree(t, dir, "/etc"))
 			}
 			sections := renderDropIn(hosttest.Settings(test.before...))[len(host.OwnHeader):]
 			if got := hosttest.ReadFile(t, dir, DropIn); !strings.Contains(got, sections) {
@@ -505,9 +484,7 @@ func TestUnreadableFilesOfOthersChangeNoState(t *testing.T) {
 			hosttest.WriteFile(t, dir, "/usr/sbin/mount.nfs", "")
 			s := New(fs, differences)
 			apply(t, s, "filer1", "nconnect=4", "filer2", "hard")
-			if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.RemoveAll(filepath.Join(dir, file)))
 			hosttest.WriteFile(t, dir, file+"/x", "")
 			expect(t, s, "filer1", "nconnect=4", host.InSync)
 			for _, desired := range [][]string{{"filer2", "hard"}, {}} {
@@ -536,17 +513,11 @@ func TestTheProgramIsReadAgainAfterAnUpdate(t *testing.T) {
 		{"another size", "(linux nfs-utils 2.10.1)", "2.10.1", at.Add(1)},
 	} {
 		hosttest.WriteFile(t, dir, program, step.text)
-		if err := os.Chtimes(filepath.Join(dir, program), step.at, step.at); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.Chtimes(filepath.Join(dir, program), step.at, step.at))
 		if got := s.readProgram().release; got != step.release {
 			t.Errorf("%s: got release %q, want %q", step.story, got, step.release)
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, program)); err != nil {
-		t.Fatal(err)
-	}
-	if got := s.readProgram().release; got != "" {
-		t.Errorf("after its removal: got release %q", got)
-	}
+	check.NoError(t, os.Remove(filepath.Join(dir, program)))
+	check.Equal(t, "release after its removal", "", s.readProgram().release)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host/workload"
+	"github.com/storageclient/operator/test/check"
 )
 
 // onAnyMount is the name of a workload that runs in the current directory: the machine of a test has no NFS mount.
@@ -90,9 +91,7 @@ func TestWorkloadProcessRejects(t *testing.T) {
 
 func TestWorkloadProcessReports(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
 	options := workload.Options{Name: workload.ListDirectory, Path: dir, ID: onAnyMount + "1"}
 	result, err := startWork(t.Context(), workOrder{User: 1000, Options: options})
 	if err != nil || len(result.Passes) != 1 || result.Passes[0].Units != 1 || durationOf(result.Passes[0]) <= 0 {

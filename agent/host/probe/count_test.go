@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host/workload"
+	"github.com/storageclient/operator/test/check"
 )
 
 // countedMount is a mount and its request counters.
@@ -49,9 +48,7 @@ func volume(t *testing.T) string {
 	for _, name := range []string{"1", "2", "3"} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "a", name), []byte("data"), 0o644))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return dir
 }
 
@@ -79,9 +76,7 @@ func TestCount(t *testing.T) {
 			if err != nil || len(r.Passes) != 1 || r.Passes[0].Units != 4 {
 				t.Fatalf("%+v, %v", r, err)
 			}
-			if diff := cmp.Diff(test.want, requests); diff != "" {
-				t.Errorf("requests (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "requests", test.want, requests)
 		})
 	}
 }

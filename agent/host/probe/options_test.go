@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/storageclient/operator/test/check"
 )
 
 var (
@@ -41,13 +41,9 @@ func TestAttemptsAreThoseOfMountNFS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := parseList(strings.Fields(test.options))
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			attempts, err := l.attempts(test.fsType, server4, client4)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			var got []string
 			for _, a := range attempts {
 				got = append(got, a.data)
@@ -55,9 +51,7 @@ func TestAttemptsAreThoseOfMountNFS(t *testing.T) {
 					t.Errorf("type: got %s, want nfs, which supports both versions", a.fsType)
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("attempts (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "attempts", test.want, got)
 		})
 	}
 }
@@ -67,9 +61,7 @@ func TestInvalidAttempts(t *testing.T) {
 		t.Error("mount.nfs rejects two versions")
 	}
 	l, err := parseList([]string{"vers=2"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if _, err := l.attempts("nfs", server4, client4); err == nil {
 		t.Error("version 2 has no attempt")
 	}
@@ -85,9 +77,7 @@ func TestFlagsOfTheMount(t *testing.T) {
 		"strictatime relatime dirsync": always | syscall.MS_STRICTATIME | syscall.MS_RELATIME | syscall.MS_DIRSYNC,
 	} {
 		l, err := parseList(strings.Fields(options))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		if l.flags != want {
 			t.Errorf("%q: flags are %#x, want %#x", options, l.flags, want)
 		}
@@ -97,20 +87,12 @@ func TestFlagsOfTheMount(t *testing.T) {
 func TestAnIPv6Server(t *testing.T) {
 	server, client := netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("2001:db8::1")
 	l, err := parseList([]string{"nfsvers=3"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	attempts, err := l.attempts("nfs", server, client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "vers=3,proto=tcp6,mountvers=3,mountproto=tcp6,nolock,addr=2001:db8::7"; attempts[0].data != want {
-		t.Errorf("data: got %s, want %s", attempts[0].data, want)
-	}
+	check.NoError(t, err)
+	check.Equal(t, "data", "vers=3,proto=tcp6,mountvers=3,mountproto=tcp6,nolock,addr=2001:db8::7", attempts[0].data)
 	for address, want := range map[string]string{"2001:db8::7": "[2001:db8::7]:/e", "filer": "filer:/e", "192.0.2.7": "192.0.2.7:/e"} {
-		if got := source(address, "/e"); got != want {
-			t.Errorf("source: got %s, want %s", got, want)
-		}
+		check.Equal(t, "source", want, source(address, "/e"))
 	}
 	for options, want := range map[string]string{"proto=tcp6": "ip6", "proto=tcp": "ip4", "tcp": "ip4", "hard": "ip"} {
 		if l, _ := parseList([]string{options}); l.network() != want {

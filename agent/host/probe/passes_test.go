@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host/workload"
+	"github.com/storageclient/operator/test/check"
 )
 
 // trial returns an order for one round of listing.
@@ -38,9 +39,7 @@ func TestEachPassHasASeparateMount(t *testing.T) {
 	for _, mount := range []string{before, strings.Replace(before, "vers=4.1", "actimeo=30,vers=4.1", 1), before} {
 		want = append(append(want, mount), list...)
 	}
-	if diff := cmp.Diff(want, k.log); diff != "" {
-		t.Errorf("steps (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "steps", want, k.log)
 	phase := func(name string) Phase {
 		return Phase{Name: name, Duration: 500 * time.Millisecond, Units: 50, BytesSent: 5000, BytesReceived: 10000, Operations: []Operation{{"GETATTR", 50}}}
 	}
@@ -48,9 +47,7 @@ func TestEachPassHasASeparateMount(t *testing.T) {
 		{Round: 1, Arm: Again, Phases: []Phase{phase(First), phase(Repeated)}}, {Round: 1, Arm: After, Phases: []Phase{phase(First), phase(Repeated)}},
 		{Round: 1, Arm: Before, Phases: []Phase{phase(First), phase(Repeated)}},
 	}
-	if diff := cmp.Diff(wantPasses, r.Passes); diff != "" {
-		t.Errorf("passes (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "passes", wantPasses, r.Passes)
 }
 
 // The requests of a nested export, which the client mounts during the work, belong to the phase.
@@ -61,9 +58,7 @@ func TestAPhaseInANestedExport(t *testing.T) {
 		t.Fatal(r.Message)
 	}
 	want := []Operation{{"GETATTR", 57}}
-	if diff := cmp.Diff(want, r.Passes[0].Phases[0].Operations); diff != "" {
-		t.Errorf("operations of the first phase (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "operations of the first phase", want, r.Passes[0].Phases[0].Operations)
 }
 
 // Workers of a phase work at the same time: the last one ends the phase.

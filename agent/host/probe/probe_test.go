@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/host/workload"
+	"github.com/storageclient/operator/test/check"
 )
 
 // fakeKernel is a kernel in a separate network namespace, with one server.
@@ -249,9 +248,7 @@ func TestValidMountOptions(t *testing.T) {
 		t.Errorf("result: got %+v", r)
 	}
 	want := []string{"mount filer:/e nconnect=4,vers=4.1,addr=192.0.2.7,clientaddr=10.1.2.3", "unmount"}
-	if diff := cmp.Diff(want, k.log); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "calls", want, k.log)
 }
 
 func TestKernelMessageForRejectedOptions(t *testing.T) {

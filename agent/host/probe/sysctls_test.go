@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
 	"github.com/storageclient/operator/agent/host/sockets"
+	"github.com/storageclient/operator/test/check"
 )
 
 // defaults are the sysctls of a new network namespace, which differ from the node's.
@@ -49,9 +49,7 @@ func TestEachPassHasTheSysctlsOfItsArm(t *testing.T) {
 		"tcp_rmem=4096 1048576 33554432", "mount", "unmount", "tcp_rmem=4096 262144 8388608",
 		"mount", "unmount",
 	}
-	if diff := cmp.Diff(want, steps); diff != "" {
-		t.Errorf("steps (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "steps", want, steps)
 	proof := r.Proofs[len(r.Proofs)-1]
 	if want := "net.ipv4.ip_local_reserved_ports=, net.ipv4.tcp_rmem=4096 262144 8388608, net.ipv4.tcp_slow_start_after_idle=0"; proof.Type != Sysctls || proof.Message != want {
 		t.Errorf("proof: got %+v", proof)
@@ -152,16 +150,12 @@ func TestSysctlsOfARealNetworkNamespace(t *testing.T) {
 		t.Skip("NOT TESTED: sysctls of a real network namespace need root")
 	}
 	host, err := os.Readlink(networkLink)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	names := []string{"tcp_rmem", "tcp_timestamps", "ip_local_reserved_ports"}
 	read := func() (values []string) {
 		for _, name := range names {
 			data, err := os.ReadFile("/proc/sys/net/ipv4/" + name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			values = append(values, string(data))
 		}
 		return values
@@ -173,9 +167,7 @@ func TestSysctlsOfARealNetworkNamespace(t *testing.T) {
 	if output, err := child.CombinedOutput(); err != nil || !strings.Contains(string(output), "--- PASS: "+t.Name()) {
 		t.Errorf("in the namespace: %v\n%s", err, output)
 	}
-	if diff := cmp.Diff(before, read()); diff != "" {
-		t.Errorf("sysctls of the namespace outside (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "sysctls of the namespace outside", before, read())
 }
 
 func inNamespace(t *testing.T, host string) {
@@ -191,9 +183,7 @@ func inNamespace(t *testing.T, host string) {
 	if err == nil {
 		err = netlink.LinkSetUp(lo)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, arm := range []Arm{Before, After, Again} {
 		if p := w.proveSysctls(arm, true)[0]; !p.Holds {
 			t.Fatalf("%s: %s", arm, p.Message)
@@ -241,19 +231,13 @@ func inNamespace(t *testing.T, host string) {
 func withConnection(t *testing.T, w work, f func(sockets.Socket)) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer listener.Close()
 	connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer connection.Close()
 	all, err := w.connections()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	i := slices.IndexFunc(all, func(s sockets.Socket) bool { return s.Remote.String() == listener.Addr().String() })
 	if i < 0 {
 		t.Fatalf("no connection to %s in %+v", listener.Addr(), all)

@@ -9,11 +9,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/test/check"
 )
 
 var errCrash = errors.New("crash")
@@ -40,12 +39,8 @@ func machine(t *testing.T) (string, host.FS) {
 	}
 	hosttest.WriteFile(t, dir, "/sys/devices/sdb/queue/read_ahead_kb", "128\n")
 	hosttest.WriteFile(t, dir, "/sys/devices/sdb/sdb1/partition", "1\n")
-	if err := os.MkdirAll(filepath.Join(dir, "/sys/dev/block"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("../../devices/sdb/sdb1", filepath.Join(dir, "/sys/dev/block/8:17")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.MkdirAll(filepath.Join(dir, "/sys/dev/block"), 0o755))
+	check.NoError(t, os.Symlink("../../devices/sdb/sdb1", filepath.Join(dir, "/sys/dev/block/8:17")))
 	return dir, fs
 }
 
@@ -83,9 +78,7 @@ func TestOnlyMountsOfTheTypeHaveTheWindow(t *testing.T) {
 	want[bdi("cifs-7")], want[bdi("9:0")], want["/sys/devices/sdb/queue/read_ahead_kb"] = "8192\n", "1024\n", "1024\n"
 	want[NFSConf] = host.OwnHeader + "[nfsrahead]\nnfs4=15360\n"
 	want[UdevRule] = host.OwnHeader + `ACTION=="add", SUBSYSTEM=="bdi", KERNEL=="cifs-[0-9]*", ATTR{read_ahead_kb}="8192"` + "\n"
-	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
-		t.Errorf("host (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "host", want, tree(t, dir))
 	for name, value := range map[string]string{"nfs4": "15360", "cifs": "8192", "xfs": "1024"} {
 		if got := expect(t, subject(fs), name, value, host.InSync); got.Observed != value || got.Effect != host.Live {
 			t.Errorf("observed: got %+v", got)
@@ -93,9 +86,7 @@ func TestOnlyMountsOfTheTypeHaveTheWindow(t *testing.T) {
 	}
 	changes := 0
 	apply(t, subject(fs.WithHook(func(host.Op, string) error { changes++; return nil })), "nfs4", "15360", "cifs", "8192", "xfs", "1024")
-	if changes != 0 {
-		t.Errorf("a second Apply made %d changes, want none", changes)
-	}
+	check.Equal(t, "changes of a second Apply", 0, changes)
 }
 
 func TestObservedWindowIsTheSmallest(t *testing.T) {
@@ -123,9 +114,7 @@ func TestNoMountWaitsForTheNextOne(t *testing.T) {
 			hosttest.WriteFile(t, dir, "/proc/1/mountinfo", strings.SplitAfter(mountinfo, "\n")[0])
 			for _, file := range []string{test.without, "/sys/class/bdi/cifs-7"} {
 				if file != "" {
-					if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
-						t.Fatal(err)
-					}
+					check.NoError(t, os.RemoveAll(filepath.Join(dir, file)))
 				}
 			}
 			s := subject(fs)
@@ -148,9 +137,7 @@ func TestNewMountsAreFollowedAndDriftIsNot(t *testing.T) {
 	hosttest.WriteFile(t, dir, bdi("0:70"), "128\n")
 	hosttest.WriteFile(t, dir, bdi("0:52"), "64\n")
 	s.FollowMounts(t.Context(), hosttest.Settings("nfs4", "15360"))
-	if got := hosttest.ReadFile(t, dir, bdi("0:70")); got != "15360\n" {
-		t.Errorf("the new mount has %q", got)
-	}
+	check.Equal(t, "window of the new mount", "15360\n", hosttest.ReadFile(t, dir, bdi("0:70")))
 	if got := hosttest.ReadFile(t, dir, bdi("0:52")); got != "64\n" {
 		t.Errorf("drift was reset: got %q", got)
 	}
@@ -158,9 +145,7 @@ func TestNewMountsAreFollowedAndDriftIsNot(t *testing.T) {
 
 func unmount(t *testing.T, dir, id string) {
 	t.Helper()
-	if err := os.RemoveAll(filepath.Dir(filepath.Join(dir, bdi(id)))); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.RemoveAll(filepath.Dir(filepath.Join(dir, bdi(id)))))
 }
 
 func TestAMountThatComesAgainWithTheSameNumberIsFollowed(t *testing.T) {
@@ -178,9 +163,7 @@ func TestAMountThatComesAgainWithTheSameNumberIsFollowed(t *testing.T) {
 func replaceFile(t *testing.T, dir, name, data string) {
 	t.Helper()
 	hosttest.WriteFile(t, dir, name+".new", data)
-	if err := os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name)))
 }
 
 // The kernel gives a new mount the lowest free number: the number of a mount that was unmounted since the last call.
@@ -339,9 +322,7 @@ func TestInvalidTypeOrSizeIsRejected(t *testing.T) {
 		apply(t, s, setting.Name, setting.Value)
 		expect(t, s, setting.Name, setting.Value, host.Failed)
 		s.FollowMounts(t.Context(), []host.Setting{setting})
-		if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
-			t.Errorf("changed:\n%s", diff)
-		}
+		check.Equal(t, "changed", before, tree(t, dir))
 	}
 }
 
@@ -354,14 +335,10 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	originals := map[string]host.Original{}
 	for _, name := range []string{"nfs4", "nfs", "cifs", "xfs"} {
 		original, err := s.Original(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		originals[name] = original
 	}
-	if got := originals["nfs4"].Value; got != "128 0:71=2048" {
-		t.Errorf("got original %q", got)
-	}
+	check.Equal(t, "original", "128 0:71=2048", originals["nfs4"].Value)
 	apply(t, s, "nfs4", "15360", "nfs", "15360", "cifs", "64", "xfs", "64")
 	s = subject(fs)
 	apply(t, s)
@@ -370,9 +347,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 			t.Errorf("got %+v", o)
 		}
 	}
-	if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
-		t.Errorf("host (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "host", before, tree(t, dir))
 }
 
 func TestEachDiskReturnsToItsOriginalWindow(t *testing.T) {
@@ -382,9 +357,7 @@ func TestEachDiskReturnsToItsOriginalWindow(t *testing.T) {
 	hosttest.WriteFile(t, dir, bdi("9:1"), "256\n")
 	hosttest.WriteFile(t, dir, "/sys/devices/sdc/queue/read_ahead_kb", "512\n")
 	hosttest.WriteFile(t, dir, "/sys/devices/sdc/sdc1/partition", "1\n")
-	if err := os.Symlink("../../devices/sdc/sdc1", filepath.Join(dir, "/sys/dev/block/8:33")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Symlink("../../devices/sdc/sdc1", filepath.Join(dir, "/sys/dev/block/8:33")))
 	before := tree(t, dir)
 	s := subject(fs)
 	original, err := s.Original(t.Context(), "xfs")
@@ -394,9 +367,7 @@ func TestEachDiskReturnsToItsOriginalWindow(t *testing.T) {
 	apply(t, s, "xfs", "64")
 	apply(t, s)
 	s.Restore(t.Context(), map[string]host.Original{"xfs": original})
-	if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
-		t.Errorf("host (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "host", before, tree(t, dir))
 }
 
 func TestMountsWithAnUnknownOriginal(t *testing.T) {
@@ -456,7 +427,5 @@ func TestAReadOnlyEtcLeavesLaterMountsToTheAgent(t *testing.T) {
 	apply(t, s, "nfs4", "15360", "cifs", "8192")
 	expect(t, s, "nfs4", "15360", host.InSync)
 	expect(t, s, "cifs", "8192", host.InSync)
-	if got := hosttest.ReadFile(t, dir, bdi("0:52")); got != "15360\n" {
-		t.Errorf("got window %q", got)
-	}
+	check.Equal(t, "window", "15360\n", hosttest.ReadFile(t, dir, bdi("0:52")))
 }

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/shortdir"
 )
 
@@ -149,15 +149,9 @@ func TestRebootHolders(t *testing.T) {
 			test.arrange(m)
 			before := filesBelow(t, m.dir)
 			got, err := m.logind().FindHolders(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(before, filesBelow(t, m.dir)); diff != "" {
-				t.Errorf("files (-before +after):\n%s", diff)
-			}
+			check.NoError(t, err)
+			check.Equal(t, "result", test.want, got)
+			check.Equal(t, "files", before, filesBelow(t, m.dir))
 		})
 	}
 }
@@ -168,9 +162,7 @@ func filesBelow(t *testing.T, dir string) (names []string) {
 		names = append(names, name)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return names
 }
 
@@ -211,9 +203,7 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
 				t.Errorf("error: got %v, want %q", err, test.wantErr)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, "result", test.want, got)
 		})
 	}
 }
@@ -222,17 +212,11 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 func TestMissingBusDoesNotInhibitReboots(t *testing.T) {
 	m := machine{t, shortdir.New(t)}
 	m.write(busSocket, "")
-	if err := os.Remove(filepath.Join(m.dir, busSocket)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Remove(filepath.Join(m.dir, busSocket)))
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(m.dir, busSocket)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	listener.SetUnlinkOnClose(false)
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, listener.Close())
 	if got, err := m.logind().FindHolders(t.Context()); err != nil || len(got) > 0 {
 		t.Errorf("got holders %v, error %v", got, err)
 	}
@@ -242,9 +226,7 @@ func TestMissingBusDoesNotInhibitReboots(t *testing.T) {
 func TestFailedLockQueryDoesNotPermitAReboot(t *testing.T) {
 	m := machine{t, shortdir.New(t)}
 	m.write("/var/lib/dpkg/.keep", "")
-	if err := os.Symlink("lock", filepath.Join(m.dir, "/var/lib/dpkg/lock")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Symlink("lock", filepath.Join(m.dir, "/var/lib/dpkg/lock")))
 	if _, err := m.logind().FindHolders(t.Context()); err == nil {
 		t.Error("no error")
 	}

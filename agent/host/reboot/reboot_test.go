@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/shortdir"
 )
 
@@ -148,9 +149,7 @@ func TestReboot(t *testing.T) {
 				listen(t, b, dir, done)
 			}
 			fs, err := host.OpenFS(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			defer fs.Close()
 			r, synced := &runner{err: test.fallback}, false
 			err = Logind{fs: fs, runner: r, sync: func() { synced = true }}.Reboot(t.Context())
@@ -158,15 +157,11 @@ func TestReboot(t *testing.T) {
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
 				t.Errorf("error: got %v, want %q", err, test.wantErr)
 			}
-			if diff := cmp.Diff(test.calls, b.calls); diff != "" {
-				t.Errorf("calls to logind (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "calls to logind", test.calls, b.calls)
 			if len(r.argv) > 0 && !strings.Contains(strings.Join(r.argv, " "), "SKIP_AUTO_KEXEC=1") {
 				t.Errorf("command: got %q, which may start a kernel that is loaded for kexec", r.argv)
 			}
-			if diff := cmp.Diff(test.argv, r.argv); diff != "" {
-				t.Errorf("command (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "command", test.argv, r.argv)
 			if !synced {
 				t.Error("no sync before the reboot")
 			}
@@ -177,13 +172,9 @@ func TestReboot(t *testing.T) {
 func listen(t *testing.T, b *bus, dir string, done chan<- struct{}) {
 	t.Helper()
 	socket := filepath.Join(dir, busSocket)
-	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.MkdirAll(filepath.Dir(socket), 0o755))
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		b.serve(listener)

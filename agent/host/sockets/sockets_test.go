@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/counters"
 )
 
@@ -23,14 +24,10 @@ func TestReadFindsAConnection(t *testing.T) {
 			}
 			defer listener.Close()
 			connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			defer connection.Close()
 			all, err := Read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			want := Socket{Local: portOf(connection.LocalAddr()), Remote: netip.MustParseAddrPort(listener.Addr().String())}
 			found := slices.ContainsFunc(all, func(s Socket) bool {
 				known := s.MinRoundTrip > 0
@@ -74,23 +71,17 @@ func TestSocketOf(t *testing.T) {
 // The client has a smaller window than the server: the scales of both ends differ, and each socket shows its own.
 func TestTheScaleOfASocketIsThatOfItsOwnWindow(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer listener.Close()
 	small := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		_ = c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, 65536) })
 		return err
 	}}
 	connection, err := small.DialContext(t.Context(), "tcp", listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer connection.Close()
 	all, err := Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	scaleOf := func(local net.Addr) int {
 		for _, s := range all {
 			if s.Local == portOf(local) {

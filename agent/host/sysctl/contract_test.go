@@ -9,6 +9,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/test/check"
 )
 
 // logged matches the lines in which systemd-sysctl logs its writes.
@@ -45,9 +46,7 @@ func TestFilesAreReadAsSystemdReadsThem(t *testing.T) {
 		tree.Write(t, dir, SystemConf)
 		for _, name := range names {
 			file, err := procFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			hosttest.WriteFile(t, dir, file, "7\n")
 		}
 		s, desired := New(fs), hosttest.Settings(names[0], "1024", names[1], "1024", names[2], "1024")
@@ -59,9 +58,7 @@ func TestFilesAreReadAsSystemdReadsThem(t *testing.T) {
 		}
 		for _, o := range observed {
 			file, err := procFile(o.Name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			// The kernel reads the first field as a number.
 			first, _, _ := strings.Cut(written[file]+" ", " ")
 			want := host.Shadowed

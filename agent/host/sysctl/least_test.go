@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -56,9 +57,7 @@ func TestMinimumIsRaisedAndNeverLowered(t *testing.T) {
 			}
 			changes := 0
 			hosttest.Apply(t, New(tracked(fs, &changes)), desired)
-			if changes != 0 {
-				t.Errorf("a second Apply made %d changes, want none", changes)
-			}
+			check.Equal(t, "changes of a second Apply", 0, changes)
 		})
 	}
 }
@@ -88,9 +87,7 @@ func TestMinimumKeepsANumberOfSixtyFourBits(t *testing.T) {
 	s := New(fs)
 	desired := []host.Setting{{Name: name, Value: "68719476736", AtLeast: true}}
 	hosttest.Apply(t, s, desired)
-	if got := hosttest.ReadFile(t, dir, file); got != limit {
-		t.Errorf("got %q, want %q", got, limit)
-	}
+	check.Equal(t, "result", limit, hosttest.ReadFile(t, dir, file))
 	if rejected := s.Set(t.Context(), desired); len(rejected) > 0 || hosttest.ReadFile(t, dir, file) != limit {
 		t.Errorf("set: got %q, rejected %v; want %q", hosttest.ReadFile(t, dir, file), rejected, limit)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestMissingParameterHasAReason(t *testing.T) {
@@ -53,17 +54,13 @@ func TestUnreadableParameterIsAnAction(t *testing.T) {
 	const name, file = "net.ipv6.neigh.flush", "/proc/sys/net/ipv6/neigh/flush"
 	hosttest.WriteFile(t, dir, file, "")
 	hosttest.WriteFile(t, dir, "/proc/sys/net/ipv6/route/max_size", "4096\n")
-	if err := os.Chmod(filepath.Join(dir, file), 0o200); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chmod(filepath.Join(dir, file), 0o200))
 	s := New(fs)
 	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1"), host.Pending, "not run yet")
 	hosttest.Apply(t, s, hosttest.Settings(name, "1"))
 	got := hosttest.Observe(t, s, name, "1")
 	hosttest.ExpectState(t, got, host.InSync, "ran once")
-	if got.Effect != host.Action {
-		t.Errorf("effect = %s", got.Effect)
-	}
+	check.Equal(t, "effect", host.Action, got.Effect)
 	for _, step := range []struct {
 		story   string
 		desired []host.Setting
@@ -116,7 +113,5 @@ func TestRestoreOfAnImageValueNamesTheNextBoot(t *testing.T) {
 	before := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max")
 	got := New(fs).Restore(t.Context(), map[string]host.Original{rmemMax: {}})[0]
 	hosttest.ExpectState(t, got, host.InSync, "set in the image", "next boot")
-	if after := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"); after != before {
-		t.Errorf("value: got %q", after)
-	}
+	check.Equal(t, "value", before, hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"))
 }

@@ -5,10 +5,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -51,9 +50,7 @@ func pairOn(t *testing.T, ratioValue, bytesValue string) (*Subject, func() [2]st
 func originalOf(t *testing.T, s *Subject, name string) host.Original {
 	t.Helper()
 	original, err := s.Original(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return original
 }
 
@@ -78,9 +75,7 @@ func TestPairIsRestoredTogether(t *testing.T) {
 			hosttest.Apply(t, s, nil)
 			restored := s.Restore(t.Context(), map[string]host.Original{test.set[0]: original})
 			hosttest.ExpectState(t, restored[0], host.InSync)
-			if diff := cmp.Diff(before, read()); diff != "" {
-				t.Errorf("ratio and bytes (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "ratio and bytes", before, read())
 		})
 	}
 }
@@ -109,9 +104,7 @@ func TestAPairWithAnUnknownCounterpart(t *testing.T) {
 			}
 			restored := s.Restore(t.Context(), map[string]host.Original{test.name: {Present: true, Value: test.value}})
 			hosttest.ExpectState(t, restored[0], test.state, test.message)
-			if diff := cmp.Diff(test.want, read()); diff != "" {
-				t.Errorf("ratio and bytes (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "ratio and bytes", test.want, read())
 		})
 	}
 }
@@ -120,9 +113,7 @@ func TestRatioOfZeroIsNotRestored(t *testing.T) {
 	s, read := pairOn(t, "15", "0")
 	restored := s.Restore(t.Context(), map[string]host.Original{ratio: {Present: true, Value: "0", Counterpart: "0"}})
 	hosttest.ExpectState(t, restored[0], host.InSync, "blocks all writes")
-	if got := read(); got != [2]string{"15", "0"} {
-		t.Errorf("ratio and bytes: got %v", got)
-	}
+	check.Equal(t, "ratio and bytes", [2]string{"15", "0"}, read())
 }
 
 // uncoupledKernel does not clear the counterpart. No current kernel behaves like this.
@@ -154,9 +145,7 @@ func TestCounterpartReplacesAParameter(t *testing.T) {
 	hosttest.Apply(t, s, hosttest.Settings(ratio, "15"))
 	hosttest.Apply(t, s, hosttest.Settings(bytes, "80000000"))
 	hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{ratio: original})[0], host.InSync, "is set instead")
-	if got := read(); got != [2]string{"0", "80000000"} {
-		t.Errorf("ratio and bytes: got %v", got)
-	}
+	check.Equal(t, "ratio and bytes", [2]string{"0", "80000000"}, read())
 }
 
 func TestALaterFileThatSetsTheCounterpartShadows(t *testing.T) {

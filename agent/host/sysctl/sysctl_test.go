@@ -9,10 +9,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/test/check"
 )
 
 var errCrash = errors.New("crash")
@@ -39,19 +38,13 @@ func TestApplySetsLiveAndKeepsADropIn(t *testing.T) {
 
 	want := "# Written by storage-client-node-agent. What is changed here is overwritten.\n" +
 		"net.core.rmem_max = 16777216\nnet.ipv4.tcp_rmem = 4096 1048576 16777216\n"
-	if diff := cmp.Diff(want, hosttest.ReadFile(t, dir, DropIn)); diff != "" {
-		t.Errorf("drop-in (-want +got):\n%s", diff)
-	}
-	if got := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"); got != "16777216\n" {
-		t.Errorf("live value: got %q", got)
-	}
+	check.Equal(t, "drop-in", want, hosttest.ReadFile(t, dir, DropIn))
+	check.Equal(t, "live value", "16777216\n", hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"))
 	wantObserved := []host.Observation{
 		{Name: tcpRmem, Desired: "4096 1048576 16777216", Observed: "4096 1048576 16777216", Effect: host.Live, State: host.InSync},
 		{Name: rmemMax, Desired: "16777216", Observed: "16777216", Effect: host.Live, State: host.InSync},
 	}
-	if diff := cmp.Diff(wantObserved, s.Observe(t.Context(), desired)); diff != "" {
-		t.Errorf("observed (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "observed", wantObserved, s.Observe(t.Context(), desired))
 }
 
 func TestApplyDoesNotWriteIfTheHostIsAsDesired(t *testing.T) {
@@ -62,9 +55,7 @@ func TestApplyDoesNotWriteIfTheHostIsAsDesired(t *testing.T) {
 	// A new subject, as after a restart of the agent.
 	s := New(tracked(fs, &changes))
 	hosttest.Apply(t, s, desired)
-	if changes != 0 {
-		t.Errorf("got %d changes, want none", changes)
-	}
+	check.Equal(t, "changes", 0, changes)
 	// The kernel separates numbers with tabs. A profile separates them with blanks.
 	hosttest.ExpectState(t, hosttest.Observe(t, s, tcpRmem, "4096 131072 6291456"), host.InSync)
 }
@@ -88,9 +79,7 @@ func TestInterfaceNamesWithDots(t *testing.T) {
 	s := New(fs)
 	const name = "net.ipv4.conf.eth0/100.forwarding"
 	hosttest.Apply(t, s, hosttest.Settings(name, "1"))
-	if got := hosttest.ReadFile(t, dir, "/proc/sys/net/ipv4/conf/eth0.100/forwarding"); got != "1\n" {
-		t.Errorf("live value: got %q", got)
-	}
+	check.Equal(t, "live value", "1\n", hosttest.ReadFile(t, dir, "/proc/sys/net/ipv4/conf/eth0.100/forwarding"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1"), host.InSync)
 }
 
@@ -111,9 +100,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 			changes := 0
 			s := New(tracked(fs, &changes))
 			hosttest.Apply(t, s, []host.Setting{setting})
-			if changes != 0 {
-				t.Errorf("got %d changes, want none", changes)
-			}
+			check.Equal(t, "changes", 0, changes)
 			hosttest.ExpectState(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
 			if setting.Name != rmemMax {
 				restored := s.Restore(t.Context(), map[string]host.Original{setting.Name: {Present: true, Value: "b"}})
@@ -163,9 +150,7 @@ func TestActionRunsOnceAndAfterARelatedChange(t *testing.T) {
 	}
 	got := hosttest.Observe(t, New(fs), flush, "1")
 	hosttest.ExpectState(t, got, host.InSync, "ran once")
-	if got.Effect != host.Action {
-		t.Errorf("effect = %s", got.Effect)
-	}
+	check.Equal(t, "effect", host.Action, got.Effect)
 	if original, err := New(fs).Original(t.Context(), flush); original.Present || err != nil {
 		t.Errorf("original: got %v, error %v", original, err)
 	}
@@ -186,9 +171,7 @@ func TestRoundedValueIsFailedWithTheActualValue(t *testing.T) {
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "5000"))
 	got := hosttest.Observe(t, s, rmemMax, "5000")
 	hosttest.ExpectState(t, got, host.Failed, `the kernel set "4096" instead of "5000"`)
-	if got.Observed != "4096" {
-		t.Errorf("observed: got %q", got.Observed)
-	}
+	check.Equal(t, "observed", "4096", got.Observed)
 	if text := hosttest.ReadFile(t, dir, DropIn); text != "" {
 		t.Errorf("drop-in: got %q", text)
 	}
@@ -315,9 +298,7 @@ func TestLiveValueIsComparedCompletely(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := debian(t)
 			file, err := procFile(test.name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			hosttest.WriteFile(t, dir, file, test.live+"\n")
 			hosttest.WriteFile(t, dir, DropIn, test.name+" = "+test.wanted+"\n")
 			s := New(fs)
@@ -353,9 +334,7 @@ func TestSysctlConfCountsWhereItIsReallyRead(t *testing.T) {
 				t.Fatalf("the fixture's link leads to %q, %v", target, err)
 			}
 			hosttest.WriteFile(t, dir, "/etc/sysctl.conf", "net.core.rmem_max = 1\n")
-			if err := test.prepare(dir); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, test.prepare(dir))
 			s := New(fs)
 			hosttest.Apply(t, s, hosttest.Settings(rmemMax, "16777216"))
 			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), test.state, test.named)
@@ -400,15 +379,11 @@ func TestUnsavedValueIsSetAgainByTheAgent(t *testing.T) {
 			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"),
 				host.InSync, "not persistent; the agent sets it again at each boot: ", test.reason)
 			hosttest.ExpectState(t, hosttest.Observe(t, s, flush, "1"), host.InSync, "ran once")
-			if fs.Exists(DropIn) != test.writes {
-				t.Errorf("drop-in exists: %t", fs.Exists(DropIn))
-			}
+			check.Equal(t, "drop-in exists", test.writes, fs.Exists(DropIn))
 			// The same agent does not repeat an action. A wrong live value of a sysctl is drift.
 			hosttest.WriteFile(t, dir, "/proc/sys/net/ipv4/route/flush", "")
 			hosttest.Apply(t, s, desired)
-			if got := hosttest.ReadFile(t, dir, "/proc/sys/net/ipv4/route/flush"); got != "" {
-				t.Errorf("the action ran again: %q", got)
-			}
+			check.Equal(t, "output of the action", "", hosttest.ReadFile(t, dir, "/proc/sys/net/ipv4/route/flush"))
 			hosttest.WriteFile(t, dir, "/proc/sys/net/core/rmem_max", "4096\n")
 			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Drifted)
 			hosttest.Apply(t, s, desired)
@@ -430,9 +405,7 @@ func TestDriftOfTheLiveValueAndOfTheDropIn(t *testing.T) {
 	hosttest.WriteFile(t, dir, "/proc/sys/net/core/rmem_max", "2\n")
 	got := hosttest.Observe(t, s, rmemMax, "1")
 	hosttest.ExpectState(t, got, host.Drifted)
-	if got.Observed != "2" {
-		t.Errorf("observed: got %q", got.Observed)
-	}
+	check.Equal(t, "observed", "2", got.Observed)
 	hosttest.Apply(t, s, desired)
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.InSync)
 	hosttest.WriteFile(t, dir, DropIn, "")
@@ -459,31 +432,23 @@ func TestRestoreReturnsTheOriginals(t *testing.T) {
 	originals := map[string]host.Original{}
 	for _, name := range []string{rmemMax, tcpRmem, flush, "net.core.none"} {
 		original, err := s.Original(t.Context(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		originals[name] = original
 	}
 	wantOriginals := map[string]host.Original{
 		rmemMax: {Present: true, Value: "212992"}, tcpRmem: {Present: true, Value: "4096 131072 6291456"},
 		flush: {}, "net.core.none": {},
 	}
-	if diff := cmp.Diff(wantOriginals, originals); diff != "" {
-		t.Errorf("originals (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "originals", wantOriginals, originals)
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1", tcpRmem, "1 2 3", flush, "1"))
 	hosttest.Apply(t, s, nil)
 	for _, o := range s.Restore(t.Context(), originals) {
 		hosttest.ExpectState(t, o, host.InSync)
 	}
-	if got := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"); got != "212992\n" {
-		t.Errorf("live value: got %q", got)
-	}
+	check.Equal(t, "live value", "212992\n", hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"))
 	changes := 0
 	New(tracked(fs, &changes)).Restore(t.Context(), originals)
-	if changes != 0 {
-		t.Errorf("a second Restore made %d changes", changes)
-	}
+	check.Equal(t, "changes of a second Restore", 0, changes)
 }
 
 func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
@@ -532,9 +497,7 @@ func TestUnreadableFilesOfOthersChangeNoState(t *testing.T) {
 		} {
 			t.Run(file+" "+name, func(t *testing.T) {
 				dir, fs := debian(t)
-				if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, os.RemoveAll(filepath.Join(dir, file)))
 				hosttest.WriteFile(t, dir, file+"/x", "")
 				s := New(fs)
 				s.SetReapplier(reapplies)

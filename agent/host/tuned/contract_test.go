@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/sysctl"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -46,9 +47,7 @@ func writeProfiles(t *testing.T, dir string, r *rand.Rand, isNew, isUnique bool)
 		directories = []string{"/etc/tuned/profiles", "/usr/lib/tuned/profiles", "/opt/tuned"}
 	}
 	for _, directory := range []string{"/etc/tuned", "/usr/lib/tuned", "/opt/tuned"} {
-		if err := os.RemoveAll(filepath.Join(dir, directory)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.RemoveAll(filepath.Join(dir, directory)))
 	}
 	if isNew {
 		hosttest.WriteFile(t, dir, "/usr/lib/tuned/profiles/z/tuned.conf", "")
@@ -160,9 +159,7 @@ func TestProfilesAreReadAsTunedReadsThem(t *testing.T) {
 		}
 	}
 	if len(lines) > 0 {
-		if err := os.WriteFile(record, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(record, []byte(strings.Join(lines, "\n")+"\n"), 0o644))
 	}
 }
 
@@ -173,22 +170,14 @@ func expectStarted(t *testing.T, m *machine, key string, values *sysctl.Subject,
 	values.SetReapplier(s.ReappliesSysctl)
 	after := values.Observe(t.Context(), desired)
 	minor, err := strconv.Atoi(strings.Split(want.release, ".")[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	active := strings.TrimSpace(hosttest.ReadFile(t, m.dir, profileFile))
 	found, err := s.findConflicts(active, minor < 17)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	_, hasPlugin, err := s.profileSysctls(strings.Fields(active), minor < 17)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	isReapplied, err := s.readReapply()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	describe := func() string {
 		return fmt.Sprint(hosttest.ReadTree(t, m.dir, "/etc/tuned", "/usr/lib/tuned", "/opt/tuned", "/etc/sysctl.d", "/run/sysctl.d", sysctl.SystemConf))
 	}
@@ -227,9 +216,7 @@ func startReleases(t *testing.T, key, dir string, releases []string, isNew bool)
 		command := exec.CommandContext(t.Context(), "python3", "testdata/start.py", release)
 		command.Stdin, command.Stderr = strings.NewReader(dir+"\n"), os.Stderr
 		out, err := command.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		lines = append(lines, fmt.Sprintf("%s: tuned %s: %s", key, filepath.Base(release), strings.TrimSpace(string(out))))
 	}
 	return lines

@@ -8,6 +8,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/sysctl"
+	"github.com/storageclient/operator/test/check"
 )
 
 // tuned 2.20, 2.25 and 2.27 read /run/sysctl.d and /etc/sysctl.d, and then /etc/sysctl.conf, when a profile with sysctls starts.
@@ -63,12 +64,8 @@ func TestASysctlThatTunedSetsAgainWins(t *testing.T) {
 				hosttest.WriteFile(t, m.dir, file, data)
 			}
 			for file, target := range test.links {
-				if err := os.RemoveAll(filepath.Join(m.dir, file)); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Symlink(target, filepath.Join(m.dir, file)); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, os.RemoveAll(filepath.Join(m.dir, file)))
+				check.NoError(t, os.Symlink(target, filepath.Join(m.dir, file)))
 			}
 			if test.change != nil {
 				test.change(m)

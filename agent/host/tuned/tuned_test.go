@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/sysctl"
+	"github.com/storageclient/operator/test/check"
 )
 
 const latency = "latency-performance"
@@ -59,9 +60,7 @@ func newMachine(t *testing.T) *machine {
 		hosttest.WriteFile(t, m.dir, name, data)
 	}
 	fs, err := host.OpenFS(m.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = fs.Close() })
 	m.fs = fs.WithHook(func(op host.Op, name string) error { return m.step(string(op) + " " + name) })
 	return m
@@ -189,18 +188,14 @@ func TestAStoppedTunedIsEnabledStartedAndStoppedAgain(t *testing.T) {
 	s := m.subject()
 	m.expect(s, latency, host.Drifted, "is not running")
 	original := m.original(s)
-	if original.Value != "stopped disabled mode= profile=" {
-		t.Errorf("got original %q", original.Value)
-	}
+	check.Equal(t, "original", "stopped disabled mode= profile=", original.Value)
 	m.apply(s, latency)
 	got := m.expect(s, latency, host.InSync)
 	if !m.active || !m.enabled || got.Observed != latency || got.Effect != host.Live {
 		t.Errorf("got active %v, enabled %v, %+v", m.active, m.enabled, got)
 	}
 	want := []string{"systemctl enable tuned.service", "tuned-adm profile " + latency, "tuned-adm verify --ignore-missing"}
-	if diff := cmp.Diff(want, m.ran); diff != "" {
-		t.Errorf("commands (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "commands", want, m.ran)
 
 	m.ran = nil
 	m.apply(m.subject(), latency)
@@ -212,9 +207,7 @@ func TestAStoppedTunedIsEnabledStartedAndStoppedAgain(t *testing.T) {
 	if back.State != host.InSync || m.active || m.enabled {
 		t.Errorf("%+v, active %v, enabled %v", back, m.active, m.enabled)
 	}
-	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc")); diff != "" {
-		t.Errorf("host (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "host", before, hosttest.ReadTree(t, m.dir, "/etc"))
 }
 
 func TestTunedThatTunedAdmDoesNotStartIsStarted(t *testing.T) {
@@ -261,9 +254,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 			m.save(test.profile, test.mode)
 			if !test.files {
 				for _, file := range []string{profileFile, modeFile} {
-					if err := os.Remove(filepath.Join(m.dir, file)); err != nil {
-						t.Fatal(err)
-					}
+					check.NoError(t, os.Remove(filepath.Join(m.dir, file)))
 				}
 			}
 			before := hosttest.ReadTree(t, m.dir, "/etc")
@@ -281,9 +272,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 			if m.active != test.active || m.enabled != test.enabled {
 				t.Errorf("got active %v, enabled %v", m.active, m.enabled)
 			}
-			if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc")); diff != "" {
-				t.Errorf("host (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "host", before, hosttest.ReadTree(t, m.dir, "/etc"))
 			m.ran = nil
 			m.subject().Restore(t.Context(), originals)
 			if len(m.ran) > 0 {
@@ -327,9 +316,7 @@ func TestRemovedTunedNeedsNoRestore(t *testing.T) {
 	m.active = true
 	original := m.original(m.subject())
 	m.active = false
-	if err := os.Remove(filepath.Join(m.dir, "/usr/sbin/tuned-adm")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Remove(filepath.Join(m.dir, "/usr/sbin/tuned-adm")))
 	back := m.subject().Restore(t.Context(), map[string]host.Original{setting: original})[0]
 	if back.State != host.InSync || len(m.ran) > 0 {
 		t.Errorf("got %+v, commands %v", back, m.ran)
@@ -461,20 +448,14 @@ func TestAVerificationHoldsForAWhile(t *testing.T) {
 	for range 3 {
 		m.expect(s, latency, host.InSync)
 	}
-	if count() != 1 {
-		t.Errorf("got %d verifications, want 1", count())
-	}
+	check.Equal(t, "verifications", 1, count())
 	m.startTime++
 	m.expect(s, latency, host.InSync)
-	if count() != 2 {
-		t.Errorf("got %d verifications, want another one after a restart of tuned", count())
-	}
+	check.Equal(t, "verifications after a restart of tuned", 2, count())
 	m.save("virtual-guest", "manual")
 	m.apply(s, latency)
 	m.expect(s, latency, host.InSync)
-	if count() != 3 {
-		t.Errorf("got %d verifications, want another one after a new choice of the profile", count())
-	}
+	check.Equal(t, "verifications after a new choice of the profile", 3, count())
 	now = now.Add(verifyInterval)
 	m.verify = []string{"'vm.swappiness' = '60', expected '10'"}
 	m.expect(s, latency, host.Failed)

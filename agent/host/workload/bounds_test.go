@@ -5,17 +5,15 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // A pass ends at its limit, and the next one ends at the same place. Passes with different work are not comparable.
 func TestAPassEndsAtItsBoundsAtTheSamePlaceEachTime(t *testing.T) {
 	dir := directory(t, 5, 3<<20)
-	if err := os.Mkdir(filepath.Join(dir, "below"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "below", "x"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Mkdir(filepath.Join(dir, "below"), 0o700))
+	check.NoError(t, os.WriteFile(filepath.Join(dir, "below", "x"), nil, 0o600))
 	for name, test := range map[string]struct {
 		work    Options
 		minimum Pass

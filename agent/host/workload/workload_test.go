@@ -15,27 +15,23 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func directory(t *testing.T, files, size int) string {
 	t.Helper()
 	dir := t.TempDir()
 	for i := range files {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), make([]byte, size), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), make([]byte, size), 0o600))
 	}
 	return dir
 }
 
 func TestRun(t *testing.T) {
 	dir := directory(t, 3, 1<<20)
-	if err := os.Mkdir(filepath.Join(dir, "below"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "below", "x"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Mkdir(filepath.Join(dir, "below"), 0o700))
+	check.NoError(t, os.WriteFile(filepath.Join(dir, "below", "x"), nil, 0o600))
 	for name, want := range map[Name]Pass{
 		ListNames: {Units: 2 * 4}, ListDirectory: {Units: 4}, Interleaved: {Units: 4}, WalkTree: {Units: 6}, ReadSequential: {Units: 3, Bytes: 3 << 20},
 		ReadRandom: {Units: 3 * blocksPerPass, Bytes: 3 * blocksPerPass * 4096}, CreateUnlink: {Units: 2 * filesPerPass},
@@ -44,9 +40,7 @@ func TestRun(t *testing.T) {
 		t.Run(string(name), func(t *testing.T) {
 			o := Options{Name: name, Path: dir, Load: Load{Workers: 2, BlockKiB: 4, Sync: true}, AllowWrites: true, ID: "1"}
 			r, err := Run(t.Context(), o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if len(r.Passes) != 2 {
 				t.Fatalf("got %d passes of two workers without time", len(r.Passes))
 			}
@@ -57,9 +51,7 @@ func TestRun(t *testing.T) {
 					t.Errorf("pass of a worker: got %+v", p)
 				}
 			}
-			if got != want {
-				t.Errorf("both workers: got %+v, want %+v", got, want)
-			}
+			check.Equal(t, "both workers", want, got)
 			if leftovers, _ := filepath.Glob(filepath.Join(dir, ".storage-client-trial-*")); len(leftovers) > 0 {
 				t.Errorf("leftover files: %v", leftovers)
 			}
@@ -113,9 +105,7 @@ func TestRunIsStopped(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	good := Options{Name: CreateUnlink, Path: "/x", AllowWrites: true, ID: "1"}
-	if err := good.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, good.Validate())
 	for word, change := range map[string]func(*Options){
 		"workload": func(o *Options) { o.Name = "Delete" }, "path": func(o *Options) { o.Path = "" }, "workers": func(o *Options) { o.Workers = 257 },
 		"block": func(o *Options) { o.BlockKiB = 6 }, "allowed": func(o *Options) { o.AllowWrites = false }, "id": func(o *Options) { o.ID = "../x" },
@@ -135,9 +125,7 @@ func TestValidate(t *testing.T) {
 func TestRunDoesNotUseAForeignDirectory(t *testing.T) {
 	dir := t.TempDir()
 	foreign := filepath.Join(dir, directoryPrefix+"1", "theirs")
-	if err := os.MkdirAll(foreign, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.MkdirAll(foreign, 0o700))
 	if _, err := Run(t.Context(), Options{Name: CreateUnlink, Path: dir, AllowWrites: true, ID: "1"}); err == nil {
 		t.Error("Run uses the directory of another writer")
 	}
@@ -149,9 +137,7 @@ func TestRunDoesNotUseAForeignDirectory(t *testing.T) {
 // A killed program cannot remove its directory. The next run of the same trial removes it.
 func TestRunRemovesWhatAKilledOneHasLeft(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, directoryPrefix+"1", "left"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.MkdirAll(filepath.Join(dir, directoryPrefix+"1", "left"), 0o700))
 	if _, err := Run(t.Context(), Options{Name: CreateUnlink, Path: dir, AllowWrites: true, ID: "1", TakeOver: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -188,9 +174,7 @@ func TestAttributesOfEachEntry(t *testing.T) {
 		}
 	}
 	// The attributes belong to the link, not to its target.
-	if err := os.Symlink("nowhere", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Symlink("nowhere", filepath.Join(dir, "link")))
 	if _, err := Run(t.Context(), Options{Name: ListDirectory, Path: dir, Load: Load{Cached: true}}); err != nil {
 		t.Errorf("a dangling link is not read as an entry: %v", err)
 	}
@@ -231,9 +215,7 @@ func TestACopyIsStopped(t *testing.T) {
 	if err == nil {
 		err = file.Truncate(256 << 20)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer file.Close()
 	for _, through := range []bool{false, true} {
 		checks, place, p := 3, t.TempDir(), Pass{}
@@ -276,14 +258,10 @@ func TestATreeIsReadUpToTheLimit(t *testing.T) {
 func TestASharedFileIsEvictedOnce(t *testing.T) {
 	// A temporary directory is often in memory, and cannot be evicted. This one is not.
 	dir, err := os.MkdirTemp("/var/tmp", "workload")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer os.RemoveAll(dir)
 	file, err := os.Create(filepath.Join(dir, "x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer file.Close()
 	o := Options{Name: ReadSequential, Path: dir, Load: Load{Workers: 2, BlockKiB: 1024}}.withDefaults()
 	cached := o
@@ -298,9 +276,7 @@ func TestASharedFileIsEvictedOnce(t *testing.T) {
 		if _, err := file.WriteAt(make([]byte, 8<<20), 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := file.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, file.Sync())
 		expect := func(when string, least uint64, err error) {
 			t.Helper()
 			if got := cachedMiB(t, file); err != nil || got < least || least == 0 && got > 0 {
@@ -331,9 +307,7 @@ func TestARequestAtTheLimitIsAligned(t *testing.T) {
 // All workers together stay within the limit, and use most of it, whatever the size of a block.
 func TestWorkersStayWithinTheLimit(t *testing.T) {
 	dir := directory(t, 2, 8<<20)
-	if err := os.WriteFile(filepath.Join(dir, "+"), make([]byte, 5), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(filepath.Join(dir, "+"), make([]byte, 5), 0o600))
 	for _, name := range []Name{ReadSequential, ReadRandom, WriteSequential, CopyFiles} {
 		for _, load := range []Load{{Workers: 1, BlockKiB: 4096}, {Workers: 1, BlockKiB: 1024, Direct: true}, {Workers: 3, BlockKiB: 1024}, {Workers: 64, BlockKiB: 1024}, {Workers: 3, BlockKiB: 4}} {
 			r, err := Run(t.Context(), Options{Name: name, Path: dir, Load: load, MaxBytes: 2 << 20, AllowWrites: true, ID: "1"})

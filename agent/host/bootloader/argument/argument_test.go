@@ -3,9 +3,8 @@ package argument_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host/bootloader/argument"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestWordsAreSplitAsByAShell(t *testing.T) {
@@ -28,9 +27,7 @@ func TestWordsAreSplitAsByAShell(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, argument.Split(test.text)); diff != "" {
-				t.Errorf("%q (-want +got):\n%s", test.text, diff)
-			}
+			check.Equal(t, test.text, test.want, argument.Split(test.text))
 		})
 	}
 }

@@ -6,14 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader/grubcfg"
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	hostgrub "github.com/storageclient/operator/agent/host/hosttest/grub"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestLifecycleOfAnArgumentOnAzureLinux(t *testing.T) {
@@ -36,9 +35,7 @@ func TestLifecycleOfAnArgumentOnAzureLinux(t *testing.T) {
 	rig.Expect(t, m.Observe(rig.Ihash, "1048576"), host.InSync)
 	m.Apply(nil)
 	rig.Expect(t, m.Restore(rig.Ihash, host.Original{}), host.Pending, "effective until the next reboot")
-	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.Dir, "/boot", "/etc")); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, hosttest.ReadTree(t, m.Dir, "/boot", "/etc"))
 }
 
 // Real boots have shown grub2-mkconfig only with trials. Without one, the arguments are staged, and the node is not rebooted.
@@ -100,9 +97,7 @@ func TestOnlyBashAppendsToAVariable(t *testing.T) {
 			m := rig.NewAzure(t)
 			m.Write("/usr/bin/"+shell, "")
 			if shell != "sh" {
-				if err := os.Symlink(shell, filepath.Join(m.Dir, "/usr/bin/sh")); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, os.Symlink(shell, filepath.Join(m.Dir, "/usr/bin/sh")))
 			}
 			m.Write(file, "GRUB_CMDLINE_LINUX_DEFAULT+=\" ihash_entries=4194304 iommu=pt\"\n")
 			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
@@ -146,9 +141,7 @@ func TestBlockThatGRUBReadsButDoesNotWrite(t *testing.T) {
 			test.prepare(m)
 			for n := range 4 {
 				boot, err := hostgrub.StartFrom(m.Dir, "/boot/efi")
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, err)
 				m.ExpectBoot(boot, n >= test.tries, n < test.tries)
 			}
 			m.BootWith("root=UUID=1 ro lockdown=integrity loglevel=3 BOOT_IMAGE=/boot/vmlinuz-6.6.51.1-5.azl3", 262144)

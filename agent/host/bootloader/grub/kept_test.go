@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/grubcfg"
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 // The menu of the fixture was made in another language than the agent's menus, so a new one differs from it.
@@ -44,14 +45,10 @@ func TestMenuIsRestoredExactly(t *testing.T) {
 		for name, story := range stories {
 			t.Run(name+" on "+fixture, func(t *testing.T) {
 				m := rig.New(t, fixture)
-				if err := os.Chmod(filepath.Join(m.Dir, grubcfg.Debian), 0o640); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, os.Chmod(filepath.Join(m.Dir, grubcfg.Debian), 0o640))
 				files, modes := m.BootFiles(), m.Modes()
 				story(m)
-				if len(m.Facts.KeptFiles()) != 1 {
-					t.Errorf("got %d saved files", len(m.Facts.KeptFiles()))
-				}
+				check.Equal(t, "saved files", 1, len(m.Facts.KeptFiles()))
 				m.Apply(nil)
 				m.ExpectAsBefore(files, modes)
 			})
@@ -71,9 +68,7 @@ func TestMenuIsRestoredExactlyAfterATrial(t *testing.T) {
 	}
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed, "audit", "0"))
 	m.Apply(nil)
-	if diff := cmp.Diff(before, m.Read(grubcfg.Debian)); diff != "" {
-		t.Errorf("menu (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "menu", before, m.Read(grubcfg.Debian))
 }
 
 func TestMenuIsRestoredAfterACrashAtEveryChange(t *testing.T) {
@@ -183,9 +178,7 @@ func TestMenuArgumentsOfAnEarlierReleaseAreRemoved(t *testing.T) {
 	}
 	// The earlier release did not limit the size of a menu.
 	m.Write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n"+strings.Repeat("# more\n", 10_000))
-	if err := os.Chmod(filepath.Join(m.Dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chmod(filepath.Join(m.Dir, "/etc/grub.d/40_custom"), 0o755))
 	m.MakeGrubCfg()
 	m.Apply(nil)
 	after := grubcfg.Parse(m.Read(grubcfg.Debian))
@@ -212,9 +205,7 @@ func TestManualArgumentInTheMenuIsRestored(t *testing.T) {
 func TestMenuThatIsTooLargeToSaveIsNotReplaced(t *testing.T) {
 	m := rig.New(t, rig.Debian)
 	m.Write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n"+strings.Repeat("# more\n", 10_000))
-	if err := os.Chmod(filepath.Join(m.Dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chmod(filepath.Join(m.Dir, "/etc/grub.d/40_custom"), 0o755))
 	m.MakeGrubCfg()
 	m.Commands.Ran = nil
 	before := m.BootFiles()
@@ -222,9 +213,7 @@ func TestMenuThatIsTooLargeToSaveIsNotReplaced(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), grubcfg.Debian+" is too large to save: more than 64 KiB") {
 		t.Errorf("error: got %v", err)
 	}
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "files", before, m.BootFiles())
 	if m.MenusMade() > 0 {
 		t.Errorf("got %d new menus", m.MenusMade())
 	}
@@ -266,9 +255,7 @@ func TestMenuIsSavedBeforeItIsReplaced(t *testing.T) {
 	m.Subject = m.On(m.FS.WithHook(func(op host.Op, name string) error {
 		if op == host.OpRename && name == grubcfg.Debian {
 			replaced++
-			if got := string(m.Facts.KeptFiles()[grubcfg.Debian].Original.Data); got != before {
-				t.Errorf("saved: got %q", got)
-			}
+			check.Equal(t, "saved data", before, string(m.Facts.KeptFiles()[grubcfg.Debian].Original.Data))
 		}
 		return nil
 	}))

@@ -7,6 +7,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader/grubcfg"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestMenuThatIsBeingCopiedIsIncomplete(t *testing.T) {
@@ -20,9 +21,7 @@ func TestMenuThatIsBeingCopiedIsIncomplete(t *testing.T) {
 			staged := m.Read(grubcfg.Debian)
 			busy(m)
 			rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Failed, "another program is writing it")
-			if m.Paused != grubcfg.SettleTries-1 {
-				t.Errorf("got %d waits", m.Paused)
-			}
+			check.Equal(t, "waits", grubcfg.SettleTries-1, m.Paused)
 			if err := m.Subject.Apply(t.Context(), nil); err == nil {
 				t.Error("Apply: got no error while the menu is being written")
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	hostgrub "github.com/storageclient/operator/agent/host/hosttest/grub"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 // onEachGRUB runs a test on Debian, and on Azure Linux, whose GRUB has other names.
@@ -229,9 +230,7 @@ func TestOtherBootTargetsStayUnchanged(t *testing.T) {
 		if _, err := hostgrub.Start(m.Dir); err == nil {
 			t.Error("GRUB ignores the entry of grub-reboot")
 		}
-		if state := m.TrialState(); state != loader.TrialArmed {
-			t.Errorf("state of the trial: got %q", state)
-		}
+		check.Equal(t, "state of the trial", loader.TrialArmed, m.TrialState())
 	})
 }
 
@@ -515,9 +514,7 @@ func TestForeignEnvironmentBlock(t *testing.T) {
 	if len(set) != grubcfg.EnvSize || set.Value(loader.TrialVariable) != loader.TrialArmed || !strings.Contains(string(set), "saved_entry=a#b\n") {
 		t.Errorf("set: %q", set)
 	}
-	if unset := set.With(loader.TrialVariable, ""); unset != block {
-		t.Errorf("unset: %q", unset)
-	}
+	check.Equal(t, "unset block", block, set.With(loader.TrialVariable, ""))
 	full := grubcfg.Environment(hostgrub.PadBlock(hostgrub.EmptyBlock + "x=" + strings.Repeat("y", 900) + "\n"))
 	if got := full.With(loader.TrialVariable, strings.Repeat("z", 300)); len(got) <= grubcfg.EnvSize {
 		t.Errorf("got %q, want a block that is too long", got)

@@ -6,13 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader/grub"
 	"github.com/storageclient/operator/agent/host/bootloader/grubcfg"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 // byHand is a menu that a user wrote without grub-mkconfig.
@@ -117,16 +116,12 @@ func TestAMenuWithLinesThatItsGeneratorDoesNotPrintIsNeverReplaced(t *testing.T)
 			m.ExpectUntouched(before, test.parts...)
 			// No new menu is made until the file changes.
 			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
-			if m.MenusMade() != 1 {
-				t.Errorf("got %d new menus", m.MenusMade())
-			}
+			check.Equal(t, "new menus", 1, m.MenusMade())
 			m.Write(grubcfg.Debian, made)
 			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 			rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Pending)
 			m.Apply(nil)
-			if diff := cmp.Diff(made, m.Read(grubcfg.Debian)); diff != "" {
-				t.Errorf("restored menu (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "restored menu", made, m.Read(grubcfg.Debian))
 		})
 	}
 }
@@ -182,9 +177,7 @@ func TestAMenuThatItsGeneratorPrintedElsewhereOrBeforeIsReplaced(t *testing.T) {
 				t.Errorf("unexpected boot loader: %+v", m.Subject.Detect())
 			}
 			m.Apply(nil)
-			if diff := cmp.Diff(before, m.Read(grubcfg.Debian)); diff != "" {
-				t.Errorf("restored menu (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "restored menu", before, m.Read(grubcfg.Debian))
 		})
 	}
 }
@@ -246,9 +239,7 @@ func TestOnlyTheAgentsArgumentsAreRemovedFromAChangedMenu(t *testing.T) {
 			// Another value is not staged, and the current one stays.
 			m.Apply(rig.Settings(rig.Ihash, "1048576"))
 			rig.Expect(t, m.Observe(rig.Ihash, "1048576"), host.Unsupported, "not staged: "+grubcfg.Debian+" line ")
-			if diff := cmp.Diff(changed, m.BootFiles()); diff != "" {
-				t.Errorf("files (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "files", changed, m.BootFiles())
 			if grubcfg.Parse(m.Read(grubcfg.Debian)).HoldsArgument(host.NewArgument(rig.Ihash + "=" + rig.Seed)) {
 				rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Pending)
 			}
@@ -257,12 +248,8 @@ func TestOnlyTheAgentsArgumentsAreRemovedFromAChangedMenu(t *testing.T) {
 				t.Errorf("leftover files: %v in\n%s", m.AgentFiles(), got)
 			}
 			want, err := grub.WithoutSection(strings.ReplaceAll(changed[grubcfg.Debian], " "+rig.Ihash+"="+rig.Seed, ""))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(want, m.Read(grubcfg.Debian)); diff != "" {
-				t.Errorf("the menu (-want +got):\n%s", diff)
-			}
+			check.NoError(t, err)
+			check.Equal(t, "the menu", want, m.Read(grubcfg.Debian))
 		})
 	}
 }
@@ -308,7 +295,5 @@ func TestAzureLinuxKeepsForeignLines(t *testing.T) {
 	before := hosttest.ReadTree(t, m.Dir, "/boot", "/etc")
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Unsupported, grubcfg.Grub2+" line ", "(menuentry 'Rescue' {)", "run grub2-mkconfig -o "+grubcfg.Grub2)
-	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.Dir, "/boot", "/etc")); diff != "" {
-		t.Errorf("files (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "files", before, hosttest.ReadTree(t, m.Dir, "/boot", "/etc"))
 }

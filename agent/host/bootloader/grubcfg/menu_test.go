@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/storageclient/operator/agent/host"
@@ -12,6 +11,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/grubcfg"
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestTheMenuOfDebian12(t *testing.T) {
@@ -35,9 +35,7 @@ func TestTheMenuOfDebian12(t *testing.T) {
 		"gnulinux-6.1.0-18-amd64-advanced-U /boot/vmlinuz-6.1.0-18-amd64 root=UUID=U ro quiet",
 		"gnulinux-6.1.0-18-amd64-recovery-U /boot/vmlinuz-6.1.0-18-amd64 root=UUID=U ro single (recovery)",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("menu (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "menu", want, got)
 }
 
 func TestOnlyEntriesOf10LinuxCount(t *testing.T) {
@@ -65,9 +63,7 @@ menuentry 'Mine' {
 		}, Number: 3},
 		{ID: "a", Nth: 1, Title: "A", Kernel: "/vmlinuz-2", Args: []host.Argument{{Name: "ro"}}, Number: 4},
 	}}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(loader.Menu{}, "Root")); diff != "" {
-		t.Errorf("menu (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "menu", want, got, cmpopts.IgnoreFields(loader.Menu{}, "Root"))
 }
 
 func TestIncompleteMenu(t *testing.T) {

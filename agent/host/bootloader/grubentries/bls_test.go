@@ -16,6 +16,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestLifecycleOfAnArgumentInBootEntries(t *testing.T) {
@@ -43,9 +44,7 @@ func TestLifecycleOfAnArgumentInBootEntries(t *testing.T) {
 	rig.Expect(t, m.Observe(rig.Ihash, "2097152"), host.Pending)
 	m.Apply(nil)
 	rig.Expect(t, m.Restore(rig.Ihash, host.Original{}), host.Pending, "effective until the next reboot")
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, m.BootFiles())
 	m.BootEntry(262144)
 	rig.Expect(t, m.Restore(rig.Ihash, host.Original{}), host.InSync)
 }
@@ -67,9 +66,7 @@ func TestEntriesWithForeignArgumentsStayUnchanged(t *testing.T) {
 	rig.Expect(t, got, host.Pending, "already set in")
 	before := m.BootFiles()
 	m.Apply(rig.Settings(rig.Ihash, "1048576", "audit", "1", "console", "ttyS1"))
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("changed (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "changed", before, m.BootFiles())
 	// Foreign arguments stay when the agent withdraws.
 	m.Apply(nil)
 	if got := m.Read(rig.RockyEntry); !strings.Contains(got, "audit=1") || strings.Contains(got, rig.Ihash) {
@@ -124,9 +121,7 @@ func TestFailedGrubbyLeavesTheEntriesUnchanged(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), test.message) {
 				t.Errorf("error: got %v, want %q", err, test.message)
 			}
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("files (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "files", before, m.BootFiles())
 		})
 	}
 }
@@ -153,9 +148,7 @@ func TestEntriesThatGrubbyCannotChangeAreReportedBeforeABoot(t *testing.T) {
 			before := m.BootFiles()
 			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 			rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Unsupported, "grubby cannot change the arguments of "+test.file)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("files (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "files", before, m.BootFiles())
 			m.Remove(test.file)
 			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 			m.Write(test.file, test.data)
@@ -185,9 +178,7 @@ func TestEntriesWithoutAKernelStayUnchanged(t *testing.T) {
 				t.Errorf("%s is\n%s", added, got)
 			}
 			m.Apply(nil)
-			if diff := cmp.Diff(withoutNext(before), withoutNext(m.BootFiles())); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", withoutNext(before), withoutNext(m.BootFiles()))
 		})
 	}
 }
@@ -304,9 +295,7 @@ non linux entry
 			{Name: "dyndbg", Value: "file nfs* +p", HasValue: true}, {Name: "quiet"}, {Name: "root", Value: "UUID=1", HasValue: true},
 		}},
 	}}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(loader.Menu{}, "Root")); diff != "" {
-		t.Errorf("entries (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "entries", want, got, cmpopts.IgnoreFields(loader.Menu{}, "Root"))
 	if text := grubentries.ParseEntries("").FindProblem(nil, nil); text == "" {
 		t.Error("no error without entries")
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	hostgrub "github.com/storageclient/operator/agent/host/hosttest/grub"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestAnArgumentIsOnlyInTheEntryThatIsBootedOnceUntilItHasBooted(t *testing.T) {
@@ -52,9 +53,7 @@ func TestAnArgumentIsOnlyInTheEntryThatIsBootedOnceUntilItHasBooted(t *testing.T
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.InSync)
 	m.Apply(nil)
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, m.BootFiles())
 	m.StartEntry()
 	rig.Expect(t, m.Restore(rig.Ihash, host.Original{}), host.InSync)
 }
@@ -84,9 +83,7 @@ func TestAnArgumentThatPanicsReturnsToTheDefaultEntry(t *testing.T) {
 			m.StartEntry()
 			m.ExpectInDefaults(rig.PanicArgument+"=/missing", false)
 			m.Apply(nil)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", before, m.BootFiles())
 		})
 	}
 }
@@ -111,15 +108,11 @@ func TestKernelThatIsInstalledDuringATrial(t *testing.T) {
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	m.ExpectInDefaults(rig.IhashSeed, true)
 	m.Apply(nil)
-	if m.Read(later) != text {
-		t.Errorf("the entry of the new kernel is\n%s", m.Read(later))
-	}
+	check.Equal(t, "entry of the new kernel", text, m.Read(later))
 	m.Remove(later)
 	m.Remove("/boot/vmlinuz-5.14.0-503.1.1.el9_4.x86_64")
 	m.Remove("/boot/initramfs-5.14.0-503.1.1.el9_4.x86_64.img")
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, m.BootFiles())
 }
 
 func TestReadyTrialFollowsTheKernels(t *testing.T) {
@@ -207,15 +200,11 @@ func TestEntrySelectedByAUserIsBootedBeforeTheTrial(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	m.PrepareReboot()
-	if name := m.StartEntry(); name != rescue {
-		t.Errorf("booted %s", name)
-	}
+	check.Equal(t, "booted entry", rescue, m.StartEntry())
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Pending, "only with a permit", "another entry")
 	m.PrepareReboot()
-	if name := m.StartEntry(); name != bls.OnceID {
-		t.Errorf("booted %s", name)
-	}
+	check.Equal(t, "booted entry", bls.OnceID, m.StartEntry())
 }
 
 func TestObstaclesToATrialOfABootEntry(t *testing.T) {
@@ -563,9 +552,7 @@ func TestEntriesThatTheNextKernelInstallationRewrites(t *testing.T) {
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed, "audit", "0"))
 	newer := time.Unix(2000000000, 0)
 	for file, want := range map[string]bool{bls.LaterFile: false, loader.DefaultFile: true} {
-		if err := os.Chtimes(filepath.Join(m.Dir, file), newer, newer); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.Chtimes(filepath.Join(m.Dir, file), newer, newer))
 		newer = newer.Add(time.Hour)
 		if got := m.Observe(rig.Ihash, rig.Seed); got.State != host.InSync || strings.Contains(got.Message, "next kernel installation") != want {
 			t.Errorf("newest is %s: got %+v", file, got)
@@ -581,9 +568,7 @@ func TestEntriesThatTheNextKernelInstallationRewrites(t *testing.T) {
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed, "audit", "0"))
 	m.ExpectInDefaults(rig.IhashSeed, true)
 	m.Apply(nil)
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, m.BootFiles())
 }
 
 // While the trial of a value boots, the profile gets another value. The default entries keep the value before both.
@@ -607,9 +592,7 @@ func TestAnotherValueDuringATrialBoot(t *testing.T) {
 			rig.Expect(t, m.Observe(rig.Hugepage, "always"), host.InSync)
 			m.ExpectInDefaults(rig.Hugepage+"=always", true)
 			m.Apply(nil)
-			if diff := cmp.Diff(withoutNext(before), withoutNext(m.BootFiles())); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", withoutNext(before), withoutNext(m.BootFiles()))
 		})
 	}
 }
@@ -633,7 +616,5 @@ func TestNoArgumentIsStagedOverAnUntriedOne(t *testing.T) {
 	rig.Expect(t, m.Observe(rig.Hugepage, "always"), host.Pending, "trial boot")
 	m.ExpectInDefaults(rig.Hugepage+"=always", false)
 	m.Apply(nil)
-	if diff := cmp.Diff(withoutNext(before), withoutNext(m.BootFiles())); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", withoutNext(before), withoutNext(m.BootFiles()))
 }

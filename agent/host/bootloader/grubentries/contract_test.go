@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 // Files are read as the real kernel-install of this machine reads them: the scripts that it runs, and the arguments that it gives to a new kernel.
@@ -29,9 +30,7 @@ func TestFilesAreReadAsKernelInstallReadsThem(t *testing.T) {
 	}
 	const entryScript, mark, added = "/usr/lib/kernel/install.d/90-loaderentry.install", "/ran", "/boot/loader/entries/new-6.1.0.conf"
 	makeEntry, err := os.ReadFile(entryScript)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for name, data := range map[string]string{
 		"/dev/null": "", "/tmp/x": "", "/var/tmp/x": "", "/etc/machine-id": "8d2e0c0f5a7b4b1c9a37d1c3b0a5e6f7\n", "/etc/kernel/entry-token": "new\n",
 		"/etc/kernel/install.conf": "layout=bls\n", "/boot/vmlinuz-6.1.0": strings.Repeat("kernel", 100), "/tool/grub2-mkconfig": "#!/tool/sh\necho made >" + mark + "\n",
@@ -41,9 +40,7 @@ func TestFilesAreReadAsKernelInstallReadsThem(t *testing.T) {
 	}
 	hosttest.WriteLink(t, m.Dir, "/bin/sh", "/tool/sh")
 	m.SetMode("/tool/grub2-mkconfig", 0o755)
-	if err := os.Chtimes(filepath.Join(m.Dir, loader.DefaultFile), time.Time{}, time.Now().Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chtimes(filepath.Join(m.Dir, loader.DefaultFile), time.Time{}, time.Now().Add(time.Hour)))
 	words := []string{"", rig.Ihash + "=" + rig.Seed, "ro  quiet\t", rig.Ihash + "=7", "x" + rig.Ihash + "=" + rig.Seed}
 	if strings.Contains(string(makeEntry), "grep -Gv") {
 		// Since systemd 254.
@@ -84,9 +81,7 @@ func TestFilesAreReadAsKernelInstallReadsThem(t *testing.T) {
 		m.Remove(mark)
 		b := grubbyOf(m).Loader
 		later, from, err := b.LaterArguments()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		rewritten := grubentries.RewrittenArguments(b) != nil
 
 		out := run("--verbose", "add", "6.1.0", "/boot/vmlinuz-6.1.0")

@@ -6,13 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader/bls"
 	"github.com/storageclient/operator/agent/host/bootloader/grubcfg"
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestATrialThatTheAgentWillNotBootIsDisarmed(t *testing.T) {
@@ -73,9 +72,7 @@ func TestATrialThatTheAgentWillNotBootIsDisarmed(t *testing.T) {
 			m.Write(rig.RockyKernel, "kernel")
 			m.Write(rig.RockyInitrd, "initrd")
 			m.Apply(nil)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", before, m.BootFiles())
 		})
 	}
 }
@@ -108,9 +105,7 @@ func TestADisarmedTrialIsArmedAgain(t *testing.T) {
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Pending, "trial boot")
 	m.PrepareReboot()
-	if name := m.StartEntry(); name != bls.OnceID {
-		t.Errorf("booted %s", name)
-	}
+	check.Equal(t, "booted entry", bls.OnceID, m.StartEntry())
 }
 
 // A boot by hand after the permit was withdrawn is no proof of a failure.
@@ -119,12 +114,8 @@ func TestATrialWithoutItsPermitIsNoLongerPermitted(t *testing.T) {
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	block := m.Read(rig.BlsEnv)
 	m.PrepareReboot()
-	if err := m.Rearm(false); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(block, m.Read(rig.BlsEnv)); diff != "" {
-		t.Errorf("environment block (-want +got):\n%s", diff)
-	}
+	check.NoError(t, m.Rearm(false))
+	check.Equal(t, "environment block", block, m.Read(rig.BlsEnv))
 	if name, _ := m.PowerEntry(); name != bls.OnceID {
 		t.Errorf("booted %s", name)
 	}
@@ -199,9 +190,7 @@ func TestDefaultEntriesKeepTheOldValueUntilTheNewOneHasBooted(t *testing.T) {
 					want = tuned
 				}
 				if last == nil || test.value == "never" {
-					if diff := cmp.Diff(withoutNext(want), withoutNext(m.BootFiles())); diff != "" {
-						t.Errorf("after the end (-want +got):\n%s", diff)
-					}
+					check.Equal(t, "after the end", withoutNext(want), withoutNext(m.BootFiles()))
 				}
 			})
 		}
@@ -242,9 +231,7 @@ func TestAnArgumentIsRemovedAfterTheTrialOfAnother(t *testing.T) {
 				t.Errorf("restore: got %+v", got)
 			}
 			m.Apply(nil)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", before, m.BootFiles())
 		})
 	}
 }
@@ -271,7 +258,7 @@ func TestAFailedArgumentIsNotTriedWithAnother(t *testing.T) {
 			m.Apply(rig.Settings(rig.Hugepage, "never"))
 			rig.Expect(t, m.Observe(rig.Hugepage, "never"), host.Failed, "trial boot failed")
 			both := rig.Settings(rig.Hugepage, "never", rig.Ihash, rig.Seed)
-			check := func(state host.State) {
+			expectFailed := func(state host.State) {
 				t.Helper()
 				for range 2 {
 					m.Restart()
@@ -288,19 +275,17 @@ func TestAFailedArgumentIsNotTriedWithAnother(t *testing.T) {
 					}
 				}
 			}
-			check(host.Pending)
+			expectFailed(host.Pending)
 			h.boot(m)
-			check(host.InSync)
+			expectFailed(host.InSync)
 			h.boot(m)
-			check(host.InSync)
+			expectFailed(host.InSync)
 			// It is tried again after it was removed from the profile.
 			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 			m.Apply(both)
 			rig.Expect(t, m.Subject.Observe(t.Context(), both)[0], host.Pending, "trial boot")
 			m.Apply(nil)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", before, m.BootFiles())
 		})
 	}
 }
@@ -342,9 +327,7 @@ func TestTheOldValueOfAFailedArgumentStaysDuringTheTrialOfAnother(t *testing.T) 
 				m.ExpectInDefaults(rig.Hugepage+"=never", true)
 			}
 			m.Apply(nil)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", before, m.BootFiles())
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/bls"
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 // newEdited returns a host on which grubby would change details: runs of blanks, a special file mode, and a missing
@@ -23,9 +24,7 @@ func newEdited(t *testing.T) *rig.Machine {
 	m.Remove(bls.LaterFile)
 	m.Replace(rig.RescueEntry, " ro ", "  ro   ")
 	m.Write(loader.DefaultFile, "GRUB_TIMEOUT=1\nGRUB_CMDLINE_LINUX=\"crashkernel=1G\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet  splash\"\n")
-	if err := os.Chmod(filepath.Join(m.Dir, rig.RescueEntry), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chmod(filepath.Join(m.Dir, rig.RescueEntry), 0o600))
 	return m
 }
 
@@ -100,12 +99,8 @@ func TestLinksAmongGrubbysFilesStay(t *testing.T) {
 	m.Write("/etc/real-cmdline", "root=/dev/sda1   ro\n")
 	for name, target := range map[string]string{bls.LaterFile: "../real-cmdline", "/boot/grub2/grubenv": "../efi/EFI/rocky/grubenv"} {
 		file := filepath.Join(m.Dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(target, file); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		check.NoError(t, os.Symlink(target, file))
 	}
 	files := m.BootFiles()
 	// Like "sed -i", it replaces the link with a file.
@@ -120,9 +115,7 @@ func TestLinksAmongGrubbysFilesStay(t *testing.T) {
 	if target, err := os.Readlink(filepath.Join(m.Dir, bls.LaterFile)); err != nil || target != "../real-cmdline" {
 		t.Errorf("%s leads to %q, %v", bls.LaterFile, target, err)
 	}
-	if diff := cmp.Diff(files, m.BootFiles()); diff != "" {
-		t.Errorf("files (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "files", files, m.BootFiles())
 }
 
 func TestOnlyTheAgentsArgumentsAreRemovedFromChangedEntries(t *testing.T) {
@@ -140,9 +133,7 @@ func TestOnlyTheAgentsArgumentsAreRemovedFromChangedEntries(t *testing.T) {
 		}
 	}
 	for _, file := range []string{rig.RockyEntry, loader.DefaultFile} {
-		if diff := cmp.Diff(before[file], m.Read(file)); diff != "" {
-			t.Errorf("%s (-before +after):\n%s", file, diff)
-		}
+		check.Equal(t, file, before[file], m.Read(file))
 	}
 }
 
@@ -176,9 +167,7 @@ func TestFileThatIsTooLargeToSaveIsUnchanged(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), bls.LaterFile+" is too large to save: more than 64 KiB") {
 		t.Errorf("error: got %v", err)
 	}
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "files", before, m.BootFiles())
 }
 
 // An earlier release staged without saving the original bytes: only the agent's arguments are removed.
@@ -241,14 +230,10 @@ func TestEntriesAreDurableWhileGrubbyRuns(t *testing.T) {
 	sync := func(name string) {
 		// An open file keeps its inode number.
 		file, err := os.Open(filepath.Join(m.Dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		t.Cleanup(func() { _ = file.Close() })
 		info, err := file.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		durable = append(durable, info)
 	}
 	sync(rig.RockyEntry)

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader/bls"
 	"github.com/storageclient/operator/agent/host/bootloader/grubcfg"
@@ -18,6 +16,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/life"
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 const newKernel = "5.14.0-503.1.1.el9_4.x86_64"
@@ -75,9 +74,7 @@ func TestATrialOnRHEL(t *testing.T) {
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.InSync)
 	m.Apply(nil)
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, m.BootFiles())
 }
 
 // An untried argument is never given to all entries while its trial is pending or failed, or while an obstacle is temporary.
@@ -163,9 +160,7 @@ func TestUntriedArgumentsStayOutOfTheDefaultEntries(t *testing.T) {
 						}
 					}
 				}
-				if diff := cmp.Diff(before, after); diff != "" {
-					t.Errorf("files (-want +got):\n%s", diff)
-				}
+				check.Equal(t, "files", before, after)
 				rig.Expect(t, m.Observe(rig.PanicArgument, "/missing"), host.Failed, test.message)
 				m.Apply(nil)
 				m.ExpectInDefaults(rig.PanicArgument+"=/missing", false)
@@ -241,9 +236,7 @@ func TestKernelInstallationOnRHELKeepsTheEntries(t *testing.T) {
 	m.StartEntry()
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	newer := time.Now().Add(time.Hour)
-	if err := os.Chtimes(filepath.Join(m.Dir, loader.DefaultFile), newer, newer); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Chtimes(filepath.Join(m.Dir, loader.DefaultFile), newer, newer))
 	if got := m.Observe(rig.Ihash, rig.Seed); got.State != host.InSync || got.Message != "" {
 		t.Errorf("got %+v", got)
 	}
@@ -440,9 +433,7 @@ func TestArgumentsThatTheNextKernelInstallationLoses(t *testing.T) {
 					m.Remove(bls.LaterFile)
 					continue
 				}
-				if err := os.Chtimes(filepath.Join(m.Dir, file), at, at); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, os.Chtimes(filepath.Join(m.Dir, file), at, at))
 			}
 			got := m.Observe(rig.Ihash, rig.Seed)
 			if got.State != host.InSync || test.want == "" && got.Message != "" || !strings.Contains(got.Message, test.want) {

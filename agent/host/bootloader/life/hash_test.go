@@ -3,10 +3,9 @@ package life_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host/bootloader/life"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestSizesOfHashTablesInKernelLogs(t *testing.T) {
@@ -25,9 +24,7 @@ func TestSizesOfHashTablesInKernelLogs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			sizes := map[string]uint64{}
 			life.ReadSizes(test.log, sizes)
-			if diff := cmp.Diff(test.want, sizes); diff != "" {
-				t.Errorf("sizes (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "sizes", test.want, sizes)
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestLifecycleOfAnArgument(t *testing.T) {
@@ -34,9 +35,7 @@ func TestLifecycleOfAnArgument(t *testing.T) {
 			rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Drifted, "not in the boot menu")
 
 			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
-			if diff := cmp.Diff(map[string]string{loader.DropIn: rig.AgentDropIn}, m.AgentFiles()); diff != "" {
-				t.Errorf("files of the agent (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "files of the agent", map[string]string{loader.DropIn: rig.AgentDropIn}, m.AgentFiles())
 			checkMenu(t, before, grubcfg.Parse(m.Read(grubcfg.Debian)), normal)
 			got := m.Observe(rig.Ihash, rig.Seed)
 			rig.Expect(t, got, host.Pending, "next boot")
@@ -56,9 +55,7 @@ func TestLifecycleOfAnArgument(t *testing.T) {
 			if leftovers := m.AgentFiles(); len(leftovers) > 0 {
 				t.Errorf("leftover files: %v", leftovers)
 			}
-			if diff := cmp.Diff(before, grubcfg.Parse(m.Read(grubcfg.Debian)), cmpopts.IgnoreFields(loader.Menu{}, "Root")); diff != "" {
-				t.Errorf("menu after the removal (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "menu after the removal", before, grubcfg.Parse(m.Read(grubcfg.Debian)), cmpopts.IgnoreFields(loader.Menu{}, "Root"))
 			rig.Expect(t, m.Restore(rig.Ihash, original), host.Pending, "removed from the boot configuration")
 			m.Boot(262144)
 			rig.Expect(t, m.Restore(rig.Ihash, original), host.InSync)
@@ -91,9 +88,7 @@ func TestTheMenuKeepsItsPermissions(t *testing.T) {
 	for _, mode := range []os.FileMode{0o444, 0o600} {
 		m := rig.New(t, rig.Debian)
 		file := filepath.Join(m.Dir, grubcfg.Debian)
-		if err := os.Chmod(file, mode); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.Chmod(file, mode))
 		m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != mode {
 			t.Errorf("got %v, error %v; want %s", info, err, mode)
@@ -217,9 +212,7 @@ func TestManualArgumentInTheMenuIsMadePersistent(t *testing.T) {
 	m.Replace(grubcfg.Debian, "ro  quiet", "ro quiet "+rig.Ihash+"="+rig.Seed)
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Pending)
-	if diff := cmp.Diff(map[string]string{loader.DropIn: rig.AgentDropIn}, m.AgentFiles()); diff != "" {
-		t.Errorf("files of the agent (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "files of the agent", map[string]string{loader.DropIn: rig.AgentDropIn}, m.AgentFiles())
 }
 
 func TestAnotherUserTakesOverAManagedArgument(t *testing.T) {
@@ -363,9 +356,7 @@ func TestOtherArgumentsCountByTheCommandLine(t *testing.T) {
 	got := m.Observe("audit", "0")
 	rig.Expect(t, got, host.InSync)
 	rig.Expect(t, m.Observe("nosmt", ""), host.InSync)
-	if got.Observed != "0" {
-		t.Errorf("observed: got %q", got.Observed)
-	}
+	check.Equal(t, "observed", "0", got.Observed)
 	if len(m.Commands.Ran) != 1 {
 		t.Errorf("the kernel log was read unnecessarily: %v", m.Commands.Ran)
 	}
@@ -377,9 +368,7 @@ func TestTheKernelLogIsReadOnceABoot(t *testing.T) {
 		m.Restart()
 		m.Observe(rig.Ihash, rig.Seed)
 	}
-	if diff := cmp.Diff([]string{"journalctl -k -b -o cat --no-pager"}, m.Commands.Ran); diff != "" {
-		t.Errorf("ran (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "ran", []string{"journalctl -k -b -o cat --no-pager"}, m.Commands.Ran)
 	m.Boot(131072)
 	if got := m.Observe(rig.Ihash, rig.Seed); got.Observed != "131072" {
 		t.Errorf("observed: got %q after a boot", got.Observed)
@@ -442,9 +431,7 @@ func TestKernelLogWithoutSizes(t *testing.T) {
 		m.Commands.KernelLog = ""
 		got := m.Observe(rig.Ihash, rig.Seed)
 		rig.Expect(t, got, host.Failed, "does not show the size")
-		if got.Observed != "" {
-			t.Errorf("observed: got %q", got.Observed)
-		}
+		check.Equal(t, "observed", "", got.Observed)
 	})
 	t.Run("a line written by a process does not count", func(t *testing.T) {
 		m := rig.New(t, rig.Debian)
@@ -484,9 +471,7 @@ func TestOtherBootLoadersAreReportedAndUnchanged(t *testing.T) {
 	m := rig.New(t, "fedora-coreos")
 	before := hosttest.ReadTree(t, m.Dir, "/etc", "/boot")
 	m.Apply(rig.Settings("audit", "0", rig.Ihash, rig.Seed))
-	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.Dir, "/etc", "/boot")); diff != "" {
-		t.Errorf("changed (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "changed", before, hosttest.ReadTree(t, m.Dir, "/etc", "/boot"))
 	rig.Expect(t, m.Observe("audit", "0"), host.Unsupported, "rpm-ostree")
 	rig.Expect(t, m.Observe(rig.Ihash, "262144"), host.Unsupported, "rpm-ostree")
 	// The user follows the instructions in the message.

@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestFailureLeavesMenuAndDropInUnchanged(t *testing.T) {
@@ -95,15 +96,11 @@ func TestFailureLeavesMenuAndDropInUnchanged(t *testing.T) {
 					t.Errorf("error: got %q, want it to contain %q", err, test.message)
 				}
 				rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Failed)
-				if diff := cmp.Diff(files, m.AgentFiles()); diff != "" {
-					t.Errorf("files of the agent (-want +got):\n%s", diff)
-				}
+				check.Equal(t, "files of the agent", files, m.AgentFiles())
 				if strings.Contains(name, "in the meantime") {
 					return
 				}
-				if diff := cmp.Diff(before, m.Read(grubcfg.Debian)); diff != "" {
-					t.Errorf("menu (-want +got):\n%s", diff)
-				}
+				check.Equal(t, "menu", before, m.Read(grubcfg.Debian))
 			})
 		}
 	}
@@ -124,12 +121,8 @@ func TestAnotherNameOfTheSameRootIsNotLost(t *testing.T) {
 		"by-uuid/6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11": "../../vda1", "by-partuuid/3ab14bd1-01": "../../vda1", "by-partuuid/3ab14bd1-02": "../../vda2",
 	} {
 		file := filepath.Join(m.Dir, "dev", "disk", name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(target, file); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		check.NoError(t, os.Symlink(target, file))
 	}
 	exchange := func(root string) func(string) {
 		return func(name string) { m.Replace(name, "root=UUID=6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11", "root="+root) }
@@ -240,9 +233,7 @@ func bootArguments(t *testing.T, desired []host.Setting) []host.Argument {
 	var args []host.Argument
 	for _, setting := range desired {
 		arg, err := life.ArgumentOf(setting)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		args = append(args, arg)
 	}
 	return args
@@ -275,9 +266,7 @@ func TestFailureAfterACrashReturnsToTheMenu(t *testing.T) {
 		t.Error("Apply: got no error")
 	}
 	want := map[string]string{loader.DropIn: loader.Record{Args: bootArguments(t, rig.Settings("audit", "0"))}.Render(loader.DropInForm)}
-	if diff := cmp.Diff(want, m.AgentFiles()); diff != "" {
-		t.Errorf("files of the agent (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "files of the agent", want, m.AgentFiles())
 }
 
 func TestChangedDropInIsCorrected(t *testing.T) {
@@ -294,9 +283,7 @@ func TestChangedDropInIsCorrected(t *testing.T) {
 	m.Remove(loader.DropIn)
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Drifted)
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
-	if diff := cmp.Diff(map[string]string{loader.DropIn: rig.AgentDropIn}, hosttest.ReadTree(t, m.Dir, "/etc/default/grub.d")); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "files", map[string]string{loader.DropIn: rig.AgentDropIn}, hosttest.ReadTree(t, m.Dir, "/etc/default/grub.d"))
 }
 
 func TestRemovedDropInAlsoClearsTheMenu(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/systemdboot"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestAnArgumentOfSystemdBootIsOnlyInTheEntryThatIsBootedOnceUntilItHasBooted(t *testing.T) {
@@ -39,9 +40,7 @@ func TestAnArgumentOfSystemdBootIsOnlyInTheEntryThatIsBootedOnceUntilItHasBooted
 	if strings.Contains(once, "sort-key") {
 		t.Errorf("the entry has a sort key:\n%s", once)
 	}
-	if selected := m.Read(hosttest.OneShotVariable); selected != hosttest.EncodeVariable(bls.OnceID+".conf") {
-		t.Errorf("selected is %q", selected)
-	}
+	check.Equal(t, "selected entry", hosttest.EncodeVariable(bls.OnceID+".conf"), m.Read(hosttest.OneShotVariable))
 	// A kernel that is installed before the promotion boots without the argument.
 	m.InstallKernel("6.13.1-amd64")
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
@@ -53,9 +52,7 @@ func TestAnArgumentOfSystemdBootIsOnlyInTheEntryThatIsBootedOnceUntilItHasBooted
 	if !strings.HasPrefix(m.Read(rig.SystemdOnce), efi.StateMark+loader.TrialPermitted+"\n") {
 		t.Errorf("not permitted:\n%s", m.Read(rig.SystemdOnce))
 	}
-	if name := m.StartEntry(); name != bls.OnceID {
-		t.Errorf("booted %s", name)
-	}
+	check.Equal(t, "booted entry", bls.OnceID, m.StartEntry())
 	m.ExpectInDefaults(rig.IhashSeed, false)
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.InSync)
@@ -86,9 +83,7 @@ func TestAnArgumentOfSystemdBootIsOnlyInTheEntryThatIsBootedOnceUntilItHasBooted
 			}
 		}
 	}
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, after)
 }
 
 func TestAPanicReturnsToTheDefaultEntryOfSystemdBoot(t *testing.T) {
@@ -118,9 +113,7 @@ func TestAPanicReturnsToTheDefaultEntryOfSystemdBoot(t *testing.T) {
 			m.StartEntry()
 			m.ExpectInDefaults(rig.PanicArgument+"=/missing", false)
 			m.Apply(nil)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", before, m.BootFiles())
 		})
 	}
 }
@@ -130,9 +123,7 @@ func TestTheEntryThatAUserSelectsForOneBootStays(t *testing.T) {
 	m := rig.NewSystemdBoot(t)
 	m.SetVariable(efi.OneShot, path.Base(rig.OlderEntry))
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
-	if m.OneShot() != path.Base(rig.OlderEntry) {
-		t.Errorf("selected is %q", m.OneShot())
-	}
+	check.Equal(t, "selected entry", path.Base(rig.OlderEntry), m.OneShot())
 	m.PrepareReboot()
 	if name := m.StartEntry(); name+".conf" != path.Base(rig.OlderEntry) {
 		t.Errorf("booted %s", name)
@@ -140,9 +131,7 @@ func TestTheEntryThatAUserSelectsForOneBootStays(t *testing.T) {
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Pending, "only with a permit")
 	m.PrepareReboot()
-	if name := m.StartEntry(); name != bls.OnceID {
-		t.Errorf("booted %s", name)
-	}
+	check.Equal(t, "booted entry", bls.OnceID, m.StartEntry())
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.InSync)
 	m.Apply(nil)
@@ -178,9 +167,7 @@ func TestATrialThatTheFirmwareDoesNotSelect(t *testing.T) {
 			m.ExpectInDefaults(rig.IhashSeed, false)
 			m.Restart()
 			m.Apply(nil)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", before, m.BootFiles())
 		})
 	}
 }
@@ -212,9 +199,7 @@ func TestArgumentsAreBeforeTheWordsForInit(t *testing.T) {
 				}
 			}
 			m.Apply(nil)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", before, m.BootFiles())
 		})
 	}
 }
@@ -315,9 +300,7 @@ func TestSystemdBootsThatTheAgentDoesNotChange(t *testing.T) {
 				m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 				rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.InSync)
 				m.Apply(nil)
-				if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-					t.Errorf("after restore (-before +after):\n%s", diff)
-				}
+				check.Equal(t, "after restore", before, m.BootFiles())
 				return
 			}
 			m.ExpectUnsupported(test.message)
@@ -339,9 +322,7 @@ func TestSystemdBootThatChangesAfterStaging(t *testing.T) {
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.InSync)
 	m.Apply(nil)
 	m.Remove(efi.TriesFile)
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, m.BootFiles())
 }
 
 func TestATrialThatSystemdBootCannotLoadIsNotPermitted(t *testing.T) {
@@ -377,9 +358,7 @@ func TestPromotedEntriesAreThoseOfKernelInstall(t *testing.T) {
 	}
 	const script = "/usr/lib/kernel/install.d/90-loaderentry.install"
 	data, err := os.ReadFile(script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for name, text := range map[string]string{
 		"/dev/null": "", "/tmp/x": "", "/var/tmp/x": "", "/etc/machine-id": rig.SystemdToken + "\n", "/etc/kernel/install.conf": "layout=bls\nBOOT_ROOT=/efi\n",
 		script: string(data), "/boot/vmlinuz-6.12.9-amd64": "kernel", "/boot/initrd.img-6.12.9-amd64": "initrd",
@@ -504,13 +483,9 @@ func TestEntriesOnTheExtendedBootLoaderPartition(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			m := rig.NewSystemdBoot(t)
-			if err := os.MkdirAll(m.Dir+"/boot/loader", 0o755); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.MkdirAll(m.Dir+"/boot/loader", 0o755))
 			for _, dir := range []string{"/loader/entries", "/" + rig.SystemdToken} {
-				if err := os.Rename(m.Dir+"/efi"+dir, m.Dir+"/boot"+dir); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, os.Rename(m.Dir+"/efi"+dir, m.Dir+"/boot"+dir))
 			}
 			m.Write("/boot/loader/loader.conf", "default arch\n")
 			m.Write("/efi/loader/loader.conf", test.config)
@@ -549,19 +524,13 @@ func TestEntriesOfAnotherSystemStay(t *testing.T) {
 		if err := m.Subject.Apply(t.Context(), rig.Settings(rig.Ihash, "1048576")); err == nil || !strings.Contains(err.Error(), "not one of the running system") {
 			t.Errorf("default %s: got error %v", choice, err)
 		}
-		if text := m.Read(rig.OtherSystem); text != other {
-			t.Errorf("the other system's entry is\n%s", text)
-		}
+		check.Equal(t, "the other system's entry", other, m.Read(rig.OtherSystem))
 	}
 	m.Apply(nil)
-	if text := m.Read(rig.OtherSystem); text != other {
-		t.Errorf("the other system's entry is\n%s", text)
-	}
+	check.Equal(t, "the other system's entry", other, m.Read(rig.OtherSystem))
 	m.Remove(rig.OtherSystem)
 	m.Remove("/efi/other")
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, m.BootFiles())
 }
 
 // On VFAT, a power cut while an argument is staged can leave an empty entry. systemd-boot ignores it, and the next pass of the agent replaces or removes
@@ -586,9 +555,7 @@ func TestAPowerCutThatEmptiesTheEntryThatIsBootedOnce(t *testing.T) {
 					rig.Expect(t, m.Observe(setting.Name, setting.Value), host.InSync)
 				}
 				m.Apply(nil)
-				if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-					t.Errorf("after restore (-before +after):\n%s", diff)
-				}
+				check.Equal(t, "after restore", before, m.BootFiles())
 			})
 		}
 	}

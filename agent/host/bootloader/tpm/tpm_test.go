@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/tpm"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func clevisToken(pin string) string {
@@ -95,9 +96,7 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 			before := hosttest.ReadTree(t, m.Dir, "/boot", "/etc")
 			err := m.Subject.Apply(t.Context(), rig.Settings(rig.Ihash, rig.Seed))
 			if test.register == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, err)
 				rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Pending)
 				return
 			}

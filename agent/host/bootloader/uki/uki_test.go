@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader/bls"
 	"github.com/storageclient/operator/agent/host/bootloader/efi"
@@ -21,6 +19,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/bootloader/uki"
 	"github.com/storageclient/operator/agent/host/hosttest/rig"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestAnArgumentReachesUnifiedKernelImagesOnlyAfterItsTrial(t *testing.T) {
@@ -32,9 +31,7 @@ func TestAnArgumentReachesUnifiedKernelImagesOnlyAfterItsTrial(t *testing.T) {
 		t.Errorf("not rebooted: %+v", found)
 	}
 	want := efi.StateMark + loader.TrialArmed + "\ntitle " + bls.OnceTitle + "\nversion 0\nefi /EFI/Linux/" + path.Base(rig.NewestImage) + "\noptions " + rig.SystemdArgs + " " + rig.IhashSeed + "\n"
-	if diff := cmp.Diff(want, m.Read(rig.SystemdOnce)); diff != "" {
-		t.Errorf("entry (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "entry", want, m.Read(rig.SystemdOnce))
 	m.ExpectInDefaults(rig.IhashSeed, false)
 	// An image that is installed before the promotion boots without the argument.
 	newer := m.InstallImage("6.13.1-amd64", nil)
@@ -43,9 +40,7 @@ func TestAnArgumentReachesUnifiedKernelImagesOnlyAfterItsTrial(t *testing.T) {
 		t.Errorf("the trial is not that of the new default image:\n%s", m.Read(rig.SystemdOnce))
 	}
 	m.PrepareReboot()
-	if name := m.StartEntry(); name != bls.OnceID {
-		t.Errorf("booted %s", name)
-	}
+	check.Equal(t, "booted entry", bls.OnceID, m.StartEntry())
 	m.ExpectInDefaults(rig.IhashSeed, false)
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.InSync)
@@ -81,9 +76,7 @@ func TestAnArgumentReachesUnifiedKernelImagesOnlyAfterItsTrial(t *testing.T) {
 			delete(after, name)
 		}
 	}
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, after)
 	m.StartEntry()
 	rig.Expect(t, m.Restore(rig.Ihash, host.Original{}), host.InSync, "set by another program")
 }
@@ -94,16 +87,12 @@ func TestAPanicReturnsToTheDefaultImage(t *testing.T) {
 	bad := rig.Settings(rig.PanicArgument, "/missing")
 	m.Apply(bad)
 	m.PrepareReboot()
-	if name := m.StartEntry(); name != path.Base(rig.NewestImage) {
-		t.Errorf("booted %s", name)
-	}
+	check.Equal(t, "booted image", path.Base(rig.NewestImage), m.StartEntry())
 	m.Apply(bad)
 	rig.Expect(t, m.Observe(rig.PanicArgument, "/missing"), host.Failed, "trial boot failed")
 	m.ExpectInDefaults(rig.PanicArgument+"=/missing", false)
 	m.Apply(nil)
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, m.BootFiles())
 }
 
 // An addon can only append. The default images therefore lose the previous value when the next one has its trial, and nothing else.
@@ -114,21 +103,15 @@ func TestAnotherValueOfAnArgumentInAnAddon(t *testing.T) {
 		m.Apply(rig.Settings("audit", "0", rig.Hugepage, "never"))
 		m.StartEntry()
 	}
-	if got := m.AddonOptions(); got != "audit=0 "+rig.Hugepage+"=never" {
-		t.Errorf("the addon has %q", got)
-	}
+	check.Equal(t, "arguments of the addon", "audit=0 "+rig.Hugepage+"=never", m.AddonOptions())
 	m.Apply(rig.Settings("audit", "0", rig.Hugepage, "madvise"))
 	rig.Expect(t, m.Observe(rig.Hugepage, "madvise"), host.Pending, "trial boot")
 	rig.Expect(t, m.Observe("audit", "0"), host.InSync)
-	if got := m.AddonOptions(); got != "audit=0" {
-		t.Errorf("during the trial, the addon has %q", got)
-	}
+	check.Equal(t, "arguments of the addon during the trial", "audit=0", m.AddonOptions())
 	m.StartEntry()
 	m.Apply(rig.Settings("audit", "0", rig.Hugepage, "madvise"))
 	rig.Expect(t, m.Observe(rig.Hugepage, "madvise"), host.InSync)
-	if got := m.AddonOptions(); got != "audit=0 "+rig.Hugepage+"=madvise" {
-		t.Errorf("the addon has %q", got)
-	}
+	check.Equal(t, "arguments of the addon", "audit=0 "+rig.Hugepage+"=madvise", m.AddonOptions())
 	// A failed value is in no image, and the other arguments stay.
 	m.Apply(rig.Settings("audit", "0", rig.Hugepage, "madvise", rig.PanicArgument, "/missing"))
 	m.FailTrial()
@@ -136,9 +119,7 @@ func TestAnotherValueOfAnArgumentInAnAddon(t *testing.T) {
 	rig.Expect(t, m.Observe(rig.PanicArgument, "/missing"), host.Failed, "trial boot failed")
 	rig.Expect(t, m.Observe(rig.Hugepage, "madvise"), host.InSync)
 	m.Apply(nil)
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, m.BootFiles())
 }
 
 func TestUnifiedKernelImagesThatTheAgentDoesNotChange(t *testing.T) {
@@ -238,9 +219,7 @@ func TestUnifiedKernelImagesThatTheAgentDoesNotChange(t *testing.T) {
 					t.Errorf("got %+v, want %q", found, test.message)
 				}
 				rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Unsupported, test.message)
-				if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-					t.Errorf("files (-want +got):\n%s", diff)
-				}
+				check.Equal(t, "files", before, m.BootFiles())
 				return
 			}
 			if found.Type != loader.UKI || !found.MayReboot() {
@@ -250,9 +229,7 @@ func TestUnifiedKernelImagesThatTheAgentDoesNotChange(t *testing.T) {
 			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 			rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.InSync)
 			m.Apply(nil)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", before, m.BootFiles())
 		})
 	}
 }
@@ -265,9 +242,7 @@ func TestAnArgumentThatTheImagesContain(t *testing.T) {
 	rig.Expect(t, m.Observe("console", "ttyS0"), host.InSync, "already set in "+rig.ImagesDir+"/*.efi, unchanged")
 	m.Apply(rig.Settings("console", "ttyS1"))
 	rig.Expect(t, m.Observe("console", "ttyS1"), host.Failed, "conflict: "+rig.ImagesDir+"/*.efi sets console=ttyS0")
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "files", before, m.BootFiles())
 }
 
 // An image is written in place while it is installed, which is no failure of a trial that waits for its boot.
@@ -304,9 +279,7 @@ func TestSecureBootThatIsEnabledAfterStaging(t *testing.T) {
 		t.Errorf("got %+v", found)
 	}
 	m.Apply(nil)
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, m.BootFiles())
 }
 
 // Without any image, the trial cannot be booted, and its entry is removed.
@@ -340,13 +313,9 @@ func TestAnAddonWithoutARecord(t *testing.T) {
 	}
 	m.Apply(rig.Settings("audit", "0", rig.Ihash, rig.Seed))
 	rig.Expect(t, m.Observe("audit", "0"), host.InSync, "already set in "+rig.ImagesDir)
-	if got := m.AddonOptions(); got != "audit=0 "+rig.IhashSeed {
-		t.Errorf("the addon has %q", got)
-	}
+	check.Equal(t, "arguments of the addon", "audit=0 "+rig.IhashSeed, m.AddonOptions())
 	m.Apply(nil)
-	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
-	}
+	check.Equal(t, "after restore", before, m.BootFiles())
 }
 
 // recordedHeader is the optional header of addonx64.efi.stub of systemd 257.13, without the zeros at its end.
@@ -362,9 +331,7 @@ func TestAddonsAreLikeThoseOfSystemd(t *testing.T) {
 	}
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
 	got, err := pe.Open(filepath.Join(m.Dir, rig.UkiAddon))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer got.Close()
 	header := *got.OptionalHeader.(*pe.OptionalHeader64)
 	last := got.Sections[len(got.Sections)-1]
@@ -373,23 +340,15 @@ func TestAddonsAreLikeThoseOfSystemd(t *testing.T) {
 		t.Errorf("sizes: %v, %+v, %+v, %v", info, header, last.SectionHeader, err)
 	}
 	data, err := hex.DecodeString(recordedHeader + strings.Repeat("0", 480-len(recordedHeader)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var want pe.OptionalHeader64
-	if err := binary.Read(bytes.NewReader(data), binary.LittleEndian, &want); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, binary.Read(bytes.NewReader(data), binary.LittleEndian, &want))
 	header.SizeOfInitializedData, header.ImageBase, header.SizeOfImage = want.SizeOfInitializedData, want.ImageBase, want.SizeOfImage
 	header.MajorImageVersion, header.MinorImageVersion = want.MajorImageVersion, want.MinorImageVersion
-	if diff := cmp.Diff(want, header); diff != "" {
-		t.Errorf("header (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "header", want, header)
 	file := got.FileHeader
 	file.TimeDateStamp, file.NumberOfSections = 0, 0
-	if recorded := (pe.FileHeader{Machine: pe.IMAGE_FILE_MACHINE_AMD64, SizeOfOptionalHeader: 240, Characteristics: 558}); file != recorded {
-		t.Errorf("header: got %+v, want %+v", file, recorded)
-	}
+	check.Equal(t, "header", pe.FileHeader{Machine: pe.IMAGE_FILE_MACHINE_AMD64, SizeOfOptionalHeader: 240, Characteristics: 558}, file)
 	for i, section := range got.Sections {
 		if flags := []uint32{0x60000020, 0x40000040}[min(i, 1)]; section.Characteristics != flags {
 			t.Errorf("section %s has the flags %x, want %x", section.Name, section.Characteristics, flags)
@@ -436,9 +395,7 @@ func TestAPowerCutThatEmptiesTheAddon(t *testing.T) {
 				m.ExpectInDefaults(setting.Name+"="+setting.Value, true)
 			}
 			m.Apply(nil)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("after restore (-before +after):\n%s", diff)
-			}
+			check.Equal(t, "after restore", before, m.BootFiles())
 		})
 	}
 }
@@ -446,9 +403,7 @@ func TestAPowerCutThatEmptiesTheAddon(t *testing.T) {
 // The agent adds its arguments again to a file that another program or a fault of the disk has changed, and removes only them.
 func TestAnAddonThatOthersChange(t *testing.T) {
 	other, err := uki.RenderImage(pe.IMAGE_FILE_MACHINE_AMD64, []uki.ImageSection{rig.Part(".text", uki.AddonCode[pe.IMAGE_FILE_MACHINE_AMD64]), rig.Part(".cmdline", "iommu=pt")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for content, left := range map[string]string{"": "", "\x00\x00": "", string(other): "iommu=pt"} {
 		t.Run(fmt.Sprintf("%d bytes", len(content)), func(t *testing.T) {
 			m := rig.NewUKI(t)

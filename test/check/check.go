@@ -18,8 +18,8 @@ func NoError(t T, err error) {
 	}
 }
 
-// Equal fails the test, and continues it, if a result differs from the wanted one. The message names the result and shows the difference.
-func Equal(t T, name string, want, got any, options ...cmp.Option) {
+// Equal fails the test, and continues it, if a result differs from the expected one. The message names the result and shows the difference.
+func Equal[V any](t T, name string, want, got V, options ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, options...); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", name, diff)

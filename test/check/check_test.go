@@ -38,7 +38,7 @@ func TestNoError(t *testing.T) {
 func TestEqual(t *testing.T) {
 	var r recorder
 	Equal(&r, "options", []string{"hard"}, []string{"hard"})
-	Equal(&r, "options", []string(nil), []string{}, cmpopts.EquateEmpty())
+	Equal(&r, "options", nil, []string{}, cmpopts.EquateEmpty())
 	if len(r.failed) > 0 {
 		t.Errorf("equal results fail: %q", r.failed)
 	}

@@ -40,7 +40,7 @@ func jitter(round int, arm v1alpha1.TrialArm, by float64) float64 {
 	return math.Exp(by * r.NormFloat64())
 }
 
-// arms returns the numbers of all arms: those of the current options, whose times differ slightly, and a change of them for the candidate.
+// arms returns the numbers of each arm: the current options with slightly different times, and a change for the candidate.
 func arms(current sample, differ float64, change func(after *sample)) func(int, v1alpha1.TrialArm) sample {
 	return func(round int, arm v1alpha1.TrialArm) sample {
 		p := current

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const shadowedBy = `/etc/sysctl.d/zzz-site.conf sets it to "4096" and is read after /etc/sysctl.d/zz-storage-client.conf`
@@ -58,16 +58,12 @@ func TestForAcceptance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")
 			f.addSetting("a", c.status)
-			if diff := cmp.Diff(c.before, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Errorf("before the claim (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "before the claim", c.before, lines(For(f.Snapshot), "a"))
 			f = cluster("a")
 			f.addSetting("a", c.status)
 			f.permitted("a", 5*time.Minute)
 			f.rebooted("a")
-			if diff := cmp.Diff(c.after, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Errorf("after the boot (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "after the boot", c.after, lines(For(f.Snapshot), "a"))
 		})
 	}
 }
@@ -94,9 +90,7 @@ func TestForAKernelArgumentThatNoBootApplies(t *testing.T) {
 	f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
 	f.node("a").ClientNode.Status.Settings[0].Message = "conflict: /etc/default/grub sets ihash_entries=1"
 	p := For(f.Snapshot)
-	if diff := cmp.Diff([]string{"a: Waiting SettingsFailed"}, lines(p, "a")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", []string{"a: Waiting SettingsFailed"}, lines(p, "a"))
 	if !strings.Contains(p.Notes["a"].Message, "/etc/default/grub") {
 		t.Errorf("got message %q, want the file in it", p.Notes["a"].Message)
 	}
@@ -104,25 +98,18 @@ func TestForAKernelArgumentThatNoBootApplies(t *testing.T) {
 	f = cluster("a")
 	f.finish("a", time.Hour)
 	f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, "read-only"))
-	if diff := cmp.Diff([]string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", []string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a"))
 	// Settings that are being restored are not evaluated.
 	f = cluster("a")
 	f.finish("a", time.Hour)
 	c := f.node("a").ClientNode
 	c.Spec.Release, c.Status.Restored, c.Status.Settings[0].State = true, true, v1alpha1.SettingFailed
-	if diff := cmp.Diff([]string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", []string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a"))
 }
 
 // An obstacle that appears during the drain prevents the permit: the boot would only cause the failure.
 func TestForADrainStopsIfTheNodeWouldNotBeAccepted(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*fixture)
-		want   []string
-	}{
+	playRows(t, map[string]row{
 		"a setting fails during the drain": {
 			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, "read-only")) },
 			[]string{
@@ -149,17 +136,10 @@ func TestForADrainStopsIfTheNodeWouldNotBeAccepted(t *testing.T) {
 				"permit the reboot of a", "a: Rebooting PermitGiven",
 			},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := cluster("a")
-			f.cordoned("a", time.Minute)
-			f.node("a").Drain = &DrainProgress{Gone: true}
-			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+	}, oneNodeWith(func(f *fixture) {
+		f.cordoned("a", time.Minute)
+		f.node("a").Drain = &DrainProgress{Gone: true}
+	}), "a")
 }
 
 // At an upgrade, nodes are in a state that an earlier release has left.
@@ -174,9 +154,7 @@ func TestForShadowedSettingsAtAnUpgrade(t *testing.T) {
 	status := &f.node("b").ClientNode.Status
 	status.RebootRequired, status.RebootRequiredBy, status.Settings[0].State = false, nil, v1alpha1.SettingInSync
 	f.addSetting("b", sysctlIs(v1alpha1.SettingShadowed, shadowedBy))
-	if diff := cmp.Diff([]string{"a: UpToDate NothingToDo", "b: Settling Settling"}, lines(For(f.Snapshot), "a", "b")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", []string{"a: UpToDate NothingToDo", "b: Settling Settling"}, lines(For(f.Snapshot), "a", "b"))
 }
 
 // The boot configuration still has a kernel argument that was removed. The agent rejects the permit, so the node is not drained
@@ -187,38 +165,28 @@ func TestForARemovedKernelArgumentThatCouldNotBeRestored(t *testing.T) {
 	c := f.node("a").ClientNode
 	c.Status.Settings = append(c.Status.Settings, unrestored)
 	p := For(f.Snapshot)
-	if diff := cmp.Diff([]string{"a: Waiting SettingsFailed"}, lines(p, "a")); diff != "" {
-		t.Errorf("before a boot (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "before a boot", []string{"a: Waiting SettingsFailed"}, lines(p, "a"))
 	if !strings.HasSuffix(p.Notes["a"].Message, "kernelArgument/dhash_entries: cannot restore") {
 		t.Errorf("got message %q, want the kernel argument at its end", p.Notes["a"].Message)
 	}
 	f.cordoned("a", time.Minute)
-	if diff := cmp.Diff([]string{"a: Waiting SettingsFailed"}, lines(For(f.Snapshot), "a")[len(lines(For(f.Snapshot), "a"))-1:]); diff != "" {
-		t.Errorf("in the middle of a drain (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "in the middle of a drain", []string{"a: Waiting SettingsFailed"}, lines(For(f.Snapshot), "a")[len(lines(For(f.Snapshot), "a"))-1:])
 	f = cluster("a")
 	f.permitted("a", time.Minute)
 	f.rebooted("a")
 	c = f.node("a").ClientNode
 	c.Status.Settings = append(c.Status.Settings, unrestored)
-	if diff := cmp.Diff([]string{"a: Settling Settling"}, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Errorf("after a boot (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "after a boot", []string{"a: Settling Settling"}, lines(For(f.Snapshot), "a"))
 	f = cluster("a")
 	f.finish("a", time.Hour)
 	c = f.node("a").ClientNode
 	c.Status.Settings = append(c.Status.Settings, unrestored)
-	if diff := cmp.Diff([]string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Errorf("without a reboot due (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "without a reboot due", []string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a"))
 	unrestored.TakesEffect = v1alpha1.EffectLive
 	f = cluster("a")
 	c = f.node("a").ClientNode
 	c.Status.Settings = append(c.Status.Settings, unrestored)
-	if diff := cmp.Diff([]string{"claim a for eda", "a: Claimed Claimed"}, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Errorf("a live value (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "a live value", []string{"claim a for eda", "a: Claimed Claimed"}, lines(For(f.Snapshot), "a"))
 }
 
 // The untuned taint keeps pods off until the condition Tuned is True.
@@ -245,19 +213,14 @@ func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
 			f.finish("a", time.Hour)
 			f.node("a").Untuned = true
 			f.addSetting("a", c.status)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot))); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.want, lines(For(f.Snapshot)))
 		})
 	}
 }
 
 func TestForTheCanaryIsANodeThatWouldBeAccepted(t *testing.T) {
 	next := []string{"claim b for eda", "b: Claimed Claimed"}
-	for name, c := range map[string]struct {
-		change func(*fixture)
-		want   []string
-	}{
+	playRows(t, map[string]row{
 		"a setting of the oldest node has failed": {
 			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, "")) }, next,
 		},
@@ -320,16 +283,11 @@ func TestForTheCanaryIsANodeThatWouldBeAccepted(t *testing.T) {
 			},
 			[]string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := cluster("a", "b", "c")
-			f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
-			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "b")); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+	}, func() *fixture {
+		f := cluster("a", "b", "c")
+		f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
+		return f
+	}, "b")
 }
 
 // The node of the manager is a canary here, and so is b. b does not wait for it: a canary waits for no canary.
@@ -348,7 +306,5 @@ func TestForTheManagersNodeGoesAfterTheOtherCanaries(t *testing.T) {
 	f.cordoned("a", time.Minute)
 	want := []string{"b: Waiting WaitingForZone", "c: Waiting ManagerNodeLast"}
 	got := lines(For(f.Snapshot), "b", "c")
-	if diff := cmp.Diff(want, got[len(got)-2:]); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, got[len(got)-2:])
 }

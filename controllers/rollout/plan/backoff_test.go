@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // timeOut lets the drain of node a time out and stores the resulting note.
@@ -46,9 +46,7 @@ func TestForBacksOffTwiceAsLongAfterEachDrain(t *testing.T) {
 		}
 		f.Now = noon
 	}
-	if diff := cmp.Diff([]string{"5m0s", "10m0s", "20m0s", "40m0s", "1h20m0s", "2h40m0s", "5h20m0s", "6h0m0s", "6h0m0s"}, got); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", []string{"5m0s", "10m0s", "20m0s", "40m0s", "1h20m0s", "2h40m0s", "5h20m0s", "6h0m0s", "6h0m0s"}, got)
 }
 
 // TestForAnAttemptIsCountedOnce lets a manager die between the note and the uncordon.
@@ -152,16 +150,12 @@ func TestForANodeWhoseDrainTimedOutIsNoCanary(t *testing.T) {
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
 	note := timeOut(t, f)
 	want := []string{"claim b for eda", "a: Waiting DrainTimedOut", "b: Claimed Claimed", "c: Waiting WaitingForCanary"}
-	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a", "b", "c")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, lines(For(f.Snapshot), "a", "b", "c"))
 	// The back-off is over. Node b is done, and is equally good evidence.
 	f.Now = note.RetryAfter.Time
 	f.finish("b", time.Hour)
 	want = []string{"claim a for eda", "claim c for eda"}
-	if diff := cmp.Diff(want, lines(For(f.Snapshot))); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, lines(For(f.Snapshot)))
 }
 
 func TestSkipNode(t *testing.T) {
@@ -209,16 +203,12 @@ func TestForASkippedNodeIsNoCanary(t *testing.T) {
 	note, _ := NewSession(f.Snapshot).SkipNode("a", v1alpha1.Disruption{}, DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "blocked"})
 	f.node("a").ClientNode.Status.Rollout = &note
 	want := []string{"claim b for eda", "a: Waiting DrainBlocked"}
-	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, lines(For(f.Snapshot), "a"))
 	// The back-off is over while b boots and then soaks. b had started instead.
 	f.Profiles[0].Rollout.Canary.SoakSeconds = ptr.To[int32](60)
 	f.Now = note.RetryAfter.Time
 	f.permitted("b", time.Minute)
-	if diff := cmp.Diff([]string{"a: Waiting WaitingForCanary"}, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Errorf("while b boots (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "while b boots", []string{"a: Waiting WaitingForCanary"}, lines(For(f.Snapshot), "a"))
 	f = cluster("a", "b")
 	f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
 	f.node("a").ClientNode.Status.Rollout = &note

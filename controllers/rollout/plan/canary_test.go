@@ -3,11 +3,11 @@ package plan
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // x is younger and vacant, so it is claimed first. It becomes the canary of all nodes of the deleted profile, including y.
@@ -29,7 +29,5 @@ func TestForANodeClaimedInThisPlanIsTheCanaryOfADeletedProfile(t *testing.T) {
 	x.Spec.Settings = []v1alpha1.NodeSetting{{Key: "kernelArgument/b", Value: "1", Profile: "q"}}
 	x.Status.Settings = append(x.Status.Settings, v1alpha1.SettingStatus{Key: "kernelArgument/b", State: v1alpha1.SettingInSync})
 	want := []string{"claim x for eda", "x: Claimed Claimed", "y: Waiting WaitingForCanary"}
-	if diff := cmp.Diff(want, lines(For(f.Snapshot), "x", "y")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, lines(For(f.Snapshot), "x", "y"))
 }

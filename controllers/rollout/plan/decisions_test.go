@@ -4,17 +4,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*fixture)
-		want   []string
-	}{
+	playRows(t, map[string]row{
 		"an empty node whose agent's Pod is not Ready gets no permit": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
@@ -54,15 +50,7 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 		"an ignored Node is skipped": {
 			func(f *fixture) { f.node("a").Ignored = true }, []string{"a: Waiting NodeIgnored"},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := cluster("a")
-			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
+	}, oneNode, "a")
 }
 
 // The canary is node a, which soaks for ten minutes. Node b is next.

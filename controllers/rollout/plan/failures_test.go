@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // addFailures records failed nodes of profile eda at h1. A name with a slash gives the UID. The default is the UID of the fixture's
@@ -82,12 +82,8 @@ func playFailures(t *testing.T, rows map[string]failureRow, build func() *fixtur
 			c.change(f)
 			before := fmt.Sprintf("%+v %+v", f.Failures, f.Claims)
 			p := For(f.Snapshot)
-			if diff := cmp.Diff(c.want, lines(p, "b")); diff != "" {
-				t.Errorf("steps (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(c.recordedFailures, recordedFailures(p)); diff != "" {
-				t.Errorf("records (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "steps", c.want, lines(p, "b"))
+			check.Equal(t, "records", c.recordedFailures, recordedFailures(p))
 			if after := fmt.Sprintf("%+v %+v", f.Failures, f.Claims); after != before {
 				t.Errorf("the plan changed the snapshot from\n%s to\n%s", before, after)
 			}
@@ -297,9 +293,7 @@ func TestForClaimsNoNodeInAPlanWithANewFailure(t *testing.T) {
 	if got := p.Notes["a"].Phase; got != v1alpha1.RolloutFailed {
 		t.Fatalf("node a: got phase %s, want %s", got, v1alpha1.RolloutFailed)
 	}
-	if got := p.Notes["b"].Reason; got != v1alpha1.RolloutReasonFailureThreshold {
-		t.Errorf("node b: got reason %s, want %s", got, v1alpha1.RolloutReasonFailureThreshold)
-	}
+	check.Equal(t, "node b: reason", v1alpha1.RolloutReasonFailureThreshold, p.Notes["b"].Reason)
 	for _, step := range p.Steps {
 		if claim, ok := step.(AddClaim); ok && !claim.Missing {
 			t.Errorf("claimed %s in the same plan as the failure", claim.Node)
@@ -482,9 +476,7 @@ func TestForARetriedNodeGetsAllItsAttempts(t *testing.T) {
 	f.node("a").Drain = &DrainProgress{Gone: true}
 	p := For(f.Snapshot)
 	want := []string{"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a"}
-	if diff := cmp.Diff(want, lines(p)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, lines(p))
 	if got := p.Notes["a"].Attempts; got != 1 {
 		t.Errorf("got attempt %d, want the first", got)
 	}
@@ -496,9 +488,7 @@ func TestForKeepsTheNoteOfANewClientNodeFailed(t *testing.T) {
 	note := For(f.Snapshot).Notes["a"]
 	want := v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutFailed, Reason: "x", Message: "It is broken", Since: ptr.To(ago(time.Hour)), Attempts: 1, BootHash: "h1"}
 	want.Tuned = &v1alpha1.RolloutTuned{Hash: "h1", Since: metav1.NewTime(noon)}
-	if diff := cmp.Diff(want, note); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "note", want, note)
 }
 
 func TestForNamesTheNodesThatAreGone(t *testing.T) {
@@ -506,9 +496,7 @@ func TestForNamesTheNodesThatAreGone(t *testing.T) {
 	f.addFailures("z", "y")
 	f.Failures["eda"].Boots[0].More = 4
 	want := "StorageClientProfile eda stopped after 6 nodes failed: y (gone), z (gone), and 4 before them; change settings that require a reboot, or retry: kubectl storageclient retry eda"
-	if got := For(f.Snapshot).Notes["b"].Message; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	check.Equal(t, "result", want, For(f.Snapshot).Notes["b"].Message)
 }
 
 // Node a has a permit, and others are about to remove the node.
@@ -568,9 +556,7 @@ func TestForThePermitInAClaim(t *testing.T) {
 					}
 				}
 			}
-			if got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			check.Equal(t, "result", c.want, got)
 		})
 	}
 }
@@ -605,9 +591,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		if named, all, _ := count(p); named != 50 || all != 70 {
 			t.Fatalf("got %d names of %d failures, want 50 of 70", named, all)
 		}
-		if last := p.Profiles["eda"].Boots[0].Nodes[49].Name; last != "xxxxx-000" {
-			t.Errorf("got last name %s, want xxxxx-000", last)
-		}
+		check.Equal(t, "last name", "xxxxx-000", p.Profiles["eda"].Boots[0].Nodes[49].Name)
 		f.Failures = p.Profiles
 		if again := For(f.Snapshot).Failures; again != nil {
 			t.Errorf("second plan: got changes %v, want none", recordedFailures(Plan{Failures: again}))
@@ -686,7 +670,5 @@ func TestForAFailedNodeWhoseAgentRespondsLate(t *testing.T) {
 	f.permitted("a", time.Hour)
 	f.addNote("a", v1alpha1.RolloutFailed, "x", time.Minute).Attempts = 1
 	f.addResponse("a", v1alpha1.RebootFailed)
-	if diff := cmp.Diff([]string{"clear the permit of a: x", "a: Failed x"}, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", []string{"clear the permit of a: x", "a: Failed x"}, lines(For(f.Snapshot), "a"))
 }

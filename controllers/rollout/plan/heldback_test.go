@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 var heldByBudgets = DrainProgress{
@@ -94,9 +94,7 @@ func TestForNodesThatBudgetsKeep(t *testing.T) {
 		}(), []string{"b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, claims(For(c.f.Snapshot))); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.want, claims(For(c.f.Snapshot)))
 		})
 	}
 }
@@ -148,9 +146,7 @@ func TestForAnotherManagerContinuesANodeThatIsCordonedFirst(t *testing.T) {
 		case Cordon:
 			cordon = &step
 		case Drain:
-			if step.Options.LookAhead != v1alpha1.LookAheadCordonFirst {
-				t.Errorf("got a drain with lookAhead %q", step.Options.LookAhead)
-			}
+			check.Equal(t, "lookAhead of the drain", v1alpha1.LookAheadCordonFirst, step.Options.LookAhead)
 		}
 	}
 	if cordon == nil || !cordon.Mark.CordonFirst {

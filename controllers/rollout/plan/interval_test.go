@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestDrainInterval(t *testing.T) {
@@ -35,9 +36,7 @@ func TestDrainInterval(t *testing.T) {
 				}
 				p.countDrain(v)
 			}
-			if got := p.drainInterval(); got != c.want {
-				t.Errorf("got %s, want %s", got, c.want)
-			}
+			check.Equal(t, "result", c.want, p.drainInterval())
 		})
 	}
 }

@@ -4,9 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestForTheLifeOfADisruption(t *testing.T) {
@@ -16,10 +15,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 		f.cordoned("a", since)
 		f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = 60
 	}
-	for name, c := range map[string]struct {
-		change func(*fixture)
-		want   []string
-	}{
+	playRows(t, map[string]row{
 		"the drain waits for the load balancers": {
 			func(f *fixture) { excluded(f, 59*time.Second) }, []string{"a: Draining LeavingLoadBalancers"},
 		},
@@ -130,15 +126,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			},
 			[]string{"clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := cluster("a")
-			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+	}, oneNode, "a")
 }
 
 func TestForTheCordonExcludesTheNodeFromLoadBalancers(t *testing.T) {
@@ -184,9 +172,7 @@ func TestForInspectsTheSamePodsOnceAnInterval(t *testing.T) {
 			client.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutDraining, Reason: c.reason, BootHash: client.Spec.BootHash, Since: &since}
 			f.node("a").Inspected = f.Now.Add(-c.inspectedBefore)
 			got := For(f.Snapshot)
-			if diff := cmp.Diff(c.want, lines(got, "a")); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.want, lines(got, "a"))
 			if next := got.Next.Sub(f.Now); next != c.next {
 				t.Errorf("next plan: got in %s, want in %s", next, c.next)
 			}

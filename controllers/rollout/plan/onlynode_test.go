@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // TestForTheOnlyNode has nodes a and b. Only the settings of a need a reboot.
@@ -65,7 +66,5 @@ func TestForTheOnlyNodeIsNoCanary(t *testing.T) {
 	f = cluster("a", "b")
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
 	f.node("a").TakesPods = true
-	if b := For(f.Snapshot).Notes["b"].Reason; b != v1alpha1.RolloutReasonClaimed {
-		t.Errorf("got b %s, want it claimed", b)
-	}
+	check.Equal(t, "reason of b", v1alpha1.RolloutReasonClaimed, For(f.Snapshot).Notes["b"].Reason)
 }

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // overdue makes a pass find the permit of a node overdue a given time ago.
@@ -74,9 +74,7 @@ func TestForAPermitThatAPersonStops(t *testing.T) {
 				if clears != 0 || releases < clears || uncordons > releases || uncordons < 0 && f.node("a").Mark != nil {
 					t.Errorf("got steps %s, want the permit withdrawn, the node uncordoned and the claim released", steps)
 				}
-				if attempts := got.Notes["a"].Attempts; attempts != 0 {
-					t.Errorf("got %d attempts, want 0", attempts)
-				}
+				check.Equal(t, "attempts", 0, got.Notes["a"].Attempts)
 			})
 		}
 	}
@@ -242,9 +240,7 @@ func TestForADrainWhoseProfilesAreUnknown(t *testing.T) {
 	c := f.node("a").ClientNode
 	c.Spec.Settings, c.Spec.Hash = append(c.Spec.Settings, v1alpha1.NodeSetting{Key: "kernelArgument/dhash_entries", Profile: "lab"}), "h1, live"
 	f.node("a").Profiles = append(f.node("a").Profiles, "lab")
-	if diff := cmp.Diff([]string{"a: Draining Applying"}, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", []string{"a: Draining Applying"}, lines(For(f.Snapshot), "a"))
 }
 
 // The failure of a node can stop the rollout. The note does not promise another attempt then.

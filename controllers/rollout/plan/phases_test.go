@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -196,13 +197,9 @@ func TestForChangesOfAPhase(t *testing.T) {
 // Checks that each arrow of the picture is a row of the table, and each phase a box.
 func TestThePictureOfTheRolloutHasThePhasesOfTheTable(t *testing.T) {
 	table, err := readTable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	picture, err := os.ReadFile("../../../docs/assets/rollout.svg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	arrows := regexp.MustCompile(`<path id="(\w+)-(\w+)"`).FindAllStringSubmatch(string(picture), -1)
 	if drawn := strings.Count(string(picture), `marker-end=`); len(arrows) != drawn || drawn < 10 {
 		t.Errorf("%d of %d arrows have an id of two phases, want all, and at least 10", len(arrows), drawn)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 var noon = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
@@ -135,25 +136,12 @@ func lines(p Plan, nodes ...string) []string {
 }
 
 func TestForWhetherANodeIsClaimed(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*fixture)
-		want   []string
-	}{
+	playRows(t, map[string]row{
 		"a node that needs a reboot is claimed, and nothing more in the same pass": {
 			func(*fixture) {}, []string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"a claim that has been read back is acted upon": {
 			func(f *fixture) { f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"} }, []string{"conditions of a: Draining", "cordon a", "drain a", "a: Draining Draining"},
-		},
-		"a node that needs no reboot is skipped": {
-			func(f *fixture) { f.finish("a", time.Hour) }, []string{"a: UpToDate NothingToDo"},
-		},
-		"a live change alone never cordons": {
-			func(f *fixture) {
-				f.finish("a", time.Hour)
-				f.node("a").ClientNode.Spec.Hash = "h2"
-			},
-			[]string{"a: Applying Applying"},
 		},
 		"the status of an agent that has not reported since the boot is ignored": {
 			func(f *fixture) { f.node("a").BootID = "a-2" }, []string{"a: Applying AgentSilent"},
@@ -231,13 +219,6 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 			},
 			[]string{"a: UpToDate NothingToDo"},
 		},
-		"a new generation that changes no setting, not seen yet, does not affect a finished node": {
-			func(f *fixture) {
-				f.finish("a", time.Hour)
-				f.node("a").ClientNode.Generation++
-			},
-			[]string{"a: UpToDate NothingToDo"},
-		},
 		"a new generation that changes no setting, not seen yet, does not delay a claim": {
 			func(f *fixture) { f.node("a").ClientNode.Generation++ },
 			[]string{"claim a for eda", "a: Claimed Claimed"},
@@ -265,20 +246,6 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 			},
 			[]string{"release the claim of a", "a: Waiting PausedByAnnotation"},
 		},
-		"a claim of a deleted node is released": {
-			func(f *fixture) {
-				f.finish("a", time.Hour)
-				f.Claims["z"] = v1alpha1.Disruption{}
-			},
-			[]string{"release the claim of z", "a: UpToDate NothingToDo"},
-		},
-		"the untuned taint is removed once the node is tuned": {
-			func(f *fixture) {
-				f.finish("a", time.Hour)
-				f.node("a").Untuned = true
-			},
-			[]string{"remove the untuned taint of a", "a: UpToDate NothingToDo"},
-		},
 		"the untuned taint stays until the node is tuned": {
 			func(f *fixture) {
 				f.node("a").Untuned = true
@@ -286,39 +253,39 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 			},
 			[]string{"a: Waiting PausedByAnnotation"},
 		},
-		"the untuned taint stays while the agent's Pod is not Ready, which leaves Tuned Unknown": {
-			func(f *fixture) {
-				f.finish("a", time.Hour)
-				f.node("a").Untuned, f.node("a").AgentReady = true, false
-			},
-			[]string{"a: UpToDate NothingToDo"},
-		},
 		"the last control-plane node is never disrupted": {
 			func(f *fixture) { f.node("a").ControlPlane = true }, []string{"a: Waiting LastControlPlaneNode"},
 		},
+	}, oneNode, "a")
+	playRows(t, map[string]row{
+		"a node that needs no reboot is skipped": {
+			func(*fixture) {}, []string{"a: UpToDate NothingToDo"},
+		},
+		"a live change alone never cordons": {
+			func(f *fixture) { f.node("a").ClientNode.Spec.Hash = "h2" }, []string{"a: Applying Applying"},
+		},
+		"a new generation that changes no setting, not seen yet, does not affect a finished node": {
+			func(f *fixture) { f.node("a").ClientNode.Generation++ }, []string{"a: UpToDate NothingToDo"},
+		},
+		"a claim of a deleted node is released": {
+			func(f *fixture) { f.Claims["z"] = v1alpha1.Disruption{} }, []string{"release the claim of z", "a: UpToDate NothingToDo"},
+		},
+		"the untuned taint is removed once the node is tuned": {
+			func(f *fixture) { f.node("a").Untuned = true }, []string{"remove the untuned taint of a", "a: UpToDate NothingToDo"},
+		},
+		"the untuned taint stays while the agent's Pod is not Ready, which leaves Tuned Unknown": {
+			func(f *fixture) { f.node("a").Untuned, f.node("a").AgentReady = true, false }, []string{"a: UpToDate NothingToDo"},
+		},
 		"conditions that a crash left behind are removed": {
-			func(f *fixture) {
-				f.finish("a", time.Hour)
-				f.node("a").Maintenance = MaintenanceOther
-			},
-			[]string{"conditions of a: none", "a: UpToDate NothingToDo"},
+			func(f *fixture) { f.node("a").Maintenance = MaintenanceOther }, []string{"conditions of a: none", "a: UpToDate NothingToDo"},
 		},
 		"a permit that a boot has outlived is cleared": {
 			func(f *fixture) {
-				f.finish("a", time.Hour)
 				f.node("a").ClientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "x", BootID: "a-0"}
 			},
 			[]string{"clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := cluster("a")
-			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+	}, oneNodeWith(func(f *fixture) { f.finish("a", time.Hour) }), "a")
 }
 
 func TestForADisruptedNode(t *testing.T) {
@@ -327,35 +294,22 @@ func TestForADisruptedNode(t *testing.T) {
 	release := func(reason string) []string {
 		return []string{"note a: Releasing " + reason, "conditions of a: none", "uncordon a: " + reason, "release the claim of a"}
 	}
-	for name, c := range map[string]struct {
-		change func(*fixture)
-		want   []string
-	}{
-		"it is drained": {
-			func(f *fixture) { f.cordoned("a", time.Minute) },
-			[]string{"drain a", "a: Draining Draining"},
-		},
-		"a blocked pod is named": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Drain = blocked
-			},
-			[]string{"a: Draining DrainBlocked"},
-		},
+	cordoned := oneNodeWith(func(f *fixture) { f.cordoned("a", time.Minute) })
+	drained := oneNodeWith(func(f *fixture) {
+		f.cordoned("a", time.Minute)
+		f.node("a").Drain = gone
+	})
+	rebooted := oneNodeWith(func(f *fixture) {
+		f.permitted("a", 5*time.Minute)
+		f.rebooted("a")
+	})
+	playRows(t, map[string]row{
 		"the drain times out and is released": {
 			func(f *fixture) {
 				f.cordoned("a", 15*time.Minute)
 				f.node("a").Drain = blocked
 			},
 			[]string{"note a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
-		},
-		"it is empty, and its boot settings are about to change: the reboot would come too early": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Drain = gone
-				f.node("a").ClientNode.DesiredBootHash = "h2"
-			},
-			[]string{"a: Draining SettingsChanging"},
 		},
 		"its boot settings are about to change until the drain times out": {
 			func(f *fixture) {
@@ -365,126 +319,6 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"note a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
 		},
-		"pods are gone and a mount remains": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Drain = gone
-				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "gone"}}
-			},
-			[]string{"a: Draining MountsBusy"},
-		},
-		"a staged mount of no pod counts": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Drain = gone
-				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m"}}
-			},
-			[]string{"a: Draining MountsBusy"},
-		},
-		"mounts that did not fit count": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Drain = gone
-				f.node("a").ClientNode.Status.BusyMountsOmitted = 1
-			},
-			[]string{"a: Draining MountsBusy"},
-		},
-		"the mount of a pod that stays does not hold the permit back": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Drain = gone
-				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
-			},
-			[]string{"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
-		},
-		"the mount of a pod that stays delays the permit if the profile requires it": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Drain = gone
-				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
-				f.Profiles[0].Rollout.Drain.IgnoreDaemonSetMounts = ptr.To(false)
-			},
-			[]string{"a: Draining MountsBusy"},
-		},
-		"an agent that has not seen the current object gets no permit": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Drain = gone
-				f.node("a").ClientNode.Generation++
-			},
-			[]string{"a: Draining Applying"},
-		},
-		"a pause releases it": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.Profiles[0].Paused = v1alpha1.ReasonPausedByAnnotation
-			},
-			append(release("PausedByAnnotation"), "a: Waiting PausedByAnnotation"),
-		},
-		"a withdrawn approval releases it": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootOnApproval
-			},
-			append(release("WaitingForApproval"), "a: Waiting WaitingForApproval"),
-		},
-		"the node no longer needs a reboot": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").ClientNode.Status.RebootRequired = false
-				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingInSync
-			},
-			append(release("NothingToDo"), "a: UpToDate NothingToDo"),
-		},
-		"its StorageClientNode is gone": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").ClientNode = nil
-			},
-			[]string{"conditions of a: none", "uncordon a: NothingToDo", "release the claim of a", "a:  "},
-		},
-		"its StorageClientNode is gone, and a user uncordons it": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").ClientNode, f.node("a").Unschedulable = nil, false
-			},
-			[]string{"conditions of a: none", "uncordon a: CordonLost", "release the claim of a", "a:  "},
-		},
-		"its claim is missing: the claim is added before other steps": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				delete(f.Claims, "a")
-			},
-			[]string{"claim a again for eda", "drain a", "a: Draining Draining"},
-		},
-		"a user uncordons it during the drain: the user owns the node": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Unschedulable = false
-			},
-			[]string{"note a: Waiting CordonLost", "conditions of a: none", "uncordon a: CordonLost", "release the claim of a", "a: Waiting CordonLost"},
-		},
-		"a user removes the annotation: the user owns the cordon": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Mark = nil
-			},
-			[]string{"note a: Releasing CordonedByOthers", "conditions of a: none", "release the claim of a", "a: Waiting CordonedByOthers"},
-		},
-		"its Node is being deleted: it is skipped": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Deleting = true
-			},
-			[]string{"a: Releasing NodeDeleting"},
-		},
-		"the rollout waits for a silent agent until the drain times out": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").BootID = "a-9"
-			},
-			[]string{"a: Draining AgentSilent"},
-		},
 		"a silent agent ends the drain after its time limit": {
 			func(f *fixture) {
 				f.cordoned("a", 15*time.Minute)
@@ -492,35 +326,12 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"note a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
 		},
-		"an attempt that was recorded and not permitted is permitted": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Drain = gone
-				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, 0).Attempts = MaxAttempts
-			},
-			[]string{"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
-		},
-		"a fourth attempt fails the node": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.node("a").Drain = gone
-				f.addNote("a", v1alpha1.RolloutDraining, "", time.Minute).Attempts = MaxAttempts
-			},
-			[]string{"note a: Failed AttemptsUsedUp", "a: Failed AttemptsUsedUp"},
-		},
 		"a rejected permit is withdrawn, and the node backs off": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.addResponse("a", v1alpha1.RebootRefused)
 			},
 			[]string{"note a: Draining PermitRefused", "clear the permit of a: PermitRefused", "claim of a: no permit", "a: Draining PermitRefused"},
-		},
-		"no step is taken during the back-off": {
-			func(f *fixture) {
-				f.cordoned("a", time.Minute)
-				f.addNote("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, RefusalPause-time.Second)
-			},
-			[]string{"a: Draining PermitRefused"},
 		},
 		"the rollout waits for an unused permit": {
 			func(f *fixture) { f.permitted("a", time.Minute) },
@@ -558,92 +369,6 @@ func TestForADisruptedNode(t *testing.T) {
 				f.addResponse("a", v1alpha1.RebootStarted)
 			},
 			[]string{"a: Failed RebootTimedOut"},
-		},
-		"it is back, and settles": {
-			func(f *fixture) {
-				f.permitted("a", 5*time.Minute)
-				f.rebooted("a")
-			},
-			[]string{"a: Settling Settling"},
-		},
-		"it is accepted after it has settled": {
-			func(f *fixture) {
-				f.permitted("a", 5*time.Minute)
-				f.rebooted("a")
-				f.addNote("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second).BootID = "a-2"
-			},
-			[]string{"conditions of a: none", "uncordon a: Accepted", "release the claim of a", "note a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
-		},
-		"the settle time restarts after another boot that was not observed": {
-			func(f *fixture) {
-				f.permitted("a", 5*time.Minute)
-				f.rebooted("a")
-				f.addNote("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second).BootID = "a-1"
-			},
-			[]string{"a: Settling Settling"},
-		},
-		"another profile of the node sets the limits if the profile of the claim is gone": {
-			func(f *fixture) {
-				f.permitted("a", 5*time.Minute)
-				f.rebooted("a")
-				f.addNote("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second).BootID = "a-2"
-				claim := f.Claims["a"]
-				claim.Profile = "gone"
-				f.Claims["a"], f.node("a").Mark = claim, &claim
-				f.Profiles[0].Rollout.SettleSeconds = ptr.To[int32](31)
-			},
-			[]string{"a: Settling Settling"},
-		},
-		"it is not accepted before it is Ready": {
-			func(f *fixture) {
-				f.permitted("a", 5*time.Minute)
-				f.rebooted("a")
-				f.node("a").Ready = false
-			},
-			[]string{"a: Rebooting WaitingForNode"},
-		},
-		"it is not accepted before every value has been read back": {
-			func(f *fixture) {
-				f.permitted("a", 5*time.Minute)
-				f.rebooted("a")
-				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingDrifted
-			},
-			[]string{"a: Rebooting WaitingForNode"},
-		},
-		"an exception does not delay it": {
-			func(f *fixture) {
-				f.permitted("a", 5*time.Minute)
-				f.rebooted("a")
-				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingClamped
-			},
-			[]string{"a: Settling Settling"},
-		},
-		"a setting that waits for a mount does not delay it": {
-			func(f *fixture) {
-				f.permitted("a", 5*time.Minute)
-				f.rebooted("a")
-				f.node("a").ClientNode.Status.Settings[0] = v1alpha1.SettingStatus{
-					Key: "kernelArgument/ihash_entries", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNewTransport,
-				}
-			},
-			[]string{"a: Settling Settling"},
-		},
-		"a boot without effect fails it at once": {
-			func(f *fixture) {
-				f.permitted("a", 5*time.Minute)
-				f.rebooted("a")
-				status := &f.node("a").ClientNode.Status
-				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/ihash_entries"}
-			},
-			[]string{"note a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
-		},
-		"a setting that failed after the boot fails it at once": {
-			func(f *fixture) {
-				f.permitted("a", 5*time.Minute)
-				f.rebooted("a")
-				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
-			},
-			[]string{"note a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
 		},
 		"it has booted and is not healthy in time": {
 			func(f *fixture) {
@@ -698,25 +423,166 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Settling Settling"},
 		},
+	}, oneNode, "a")
+	playRows(t, map[string]row{
+		"it is empty, and its boot settings are about to change: the reboot would come too early": {
+			func(f *fixture) { f.node("a").ClientNode.DesiredBootHash = "h2" }, []string{"a: Draining SettingsChanging"},
+		},
+		"pods are gone and a mount remains": {
+			func(f *fixture) {
+				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "gone"}}
+			},
+			[]string{"a: Draining MountsBusy"},
+		},
+		"a staged mount of no pod counts": {
+			func(f *fixture) { f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m"}} }, []string{"a: Draining MountsBusy"},
+		},
+		"mounts that did not fit count": {
+			func(f *fixture) { f.node("a").ClientNode.Status.BusyMountsOmitted = 1 }, []string{"a: Draining MountsBusy"},
+		},
+		"the mount of a pod that stays does not hold the permit back": {
+			func(f *fixture) {
+				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
+			},
+			[]string{"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
+		},
+		"the mount of a pod that stays delays the permit if the profile requires it": {
+			func(f *fixture) {
+				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
+				f.Profiles[0].Rollout.Drain.IgnoreDaemonSetMounts = ptr.To(false)
+			},
+			[]string{"a: Draining MountsBusy"},
+		},
+		"an agent that has not seen the current object gets no permit": {
+			func(f *fixture) { f.node("a").ClientNode.Generation++ }, []string{"a: Draining Applying"},
+		},
+		"an attempt that was recorded and not permitted is permitted": {
+			func(f *fixture) {
+				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, 0).Attempts = MaxAttempts
+			},
+			[]string{"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
+		},
+		"a fourth attempt fails the node": {
+			func(f *fixture) { f.addNote("a", v1alpha1.RolloutDraining, "", time.Minute).Attempts = MaxAttempts },
+			[]string{"note a: Failed AttemptsUsedUp", "a: Failed AttemptsUsedUp"},
+		},
+	}, drained, "a")
+	playRows(t, map[string]row{
+		"it is drained": {
+			func(*fixture) {}, []string{"drain a", "a: Draining Draining"},
+		},
+		"a blocked pod is named": {
+			func(f *fixture) { f.node("a").Drain = blocked }, []string{"a: Draining DrainBlocked"},
+		},
+		"a pause releases it": {
+			func(f *fixture) { f.Profiles[0].Paused = v1alpha1.ReasonPausedByAnnotation },
+			append(release("PausedByAnnotation"), "a: Waiting PausedByAnnotation"),
+		},
+		"a withdrawn approval releases it": {
+			func(f *fixture) { f.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootOnApproval },
+			append(release("WaitingForApproval"), "a: Waiting WaitingForApproval"),
+		},
+		"the node no longer needs a reboot": {
+			func(f *fixture) {
+				f.node("a").ClientNode.Status.RebootRequired = false
+				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingInSync
+			},
+			append(release("NothingToDo"), "a: UpToDate NothingToDo"),
+		},
+		"its StorageClientNode is gone": {
+			func(f *fixture) { f.node("a").ClientNode = nil }, []string{"conditions of a: none", "uncordon a: NothingToDo", "release the claim of a", "a:  "},
+		},
+		"its StorageClientNode is gone, and a user uncordons it": {
+			func(f *fixture) { f.node("a").ClientNode, f.node("a").Unschedulable = nil, false },
+			[]string{"conditions of a: none", "uncordon a: CordonLost", "release the claim of a", "a:  "},
+		},
+		"its claim is missing: the claim is added before other steps": {
+			func(f *fixture) { delete(f.Claims, "a") }, []string{"claim a again for eda", "drain a", "a: Draining Draining"},
+		},
+		"a user uncordons it during the drain: the user owns the node": {
+			func(f *fixture) { f.node("a").Unschedulable = false },
+			[]string{"note a: Waiting CordonLost", "conditions of a: none", "uncordon a: CordonLost", "release the claim of a", "a: Waiting CordonLost"},
+		},
+		"a user removes the annotation: the user owns the cordon": {
+			func(f *fixture) { f.node("a").Mark = nil },
+			[]string{"note a: Releasing CordonedByOthers", "conditions of a: none", "release the claim of a", "a: Waiting CordonedByOthers"},
+		},
+		"its Node is being deleted: it is skipped": {
+			func(f *fixture) { f.node("a").Deleting = true }, []string{"a: Releasing NodeDeleting"},
+		},
+		"the rollout waits for a silent agent until the drain times out": {
+			func(f *fixture) { f.node("a").BootID = "a-9" }, []string{"a: Draining AgentSilent"},
+		},
+		"no step is taken during the back-off": {
+			func(f *fixture) {
+				f.addNote("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, RefusalPause-time.Second)
+			},
+			[]string{"a: Draining PermitRefused"},
+		},
+	}, cordoned, "a")
+	playRows(t, map[string]row{
+		"it is back, and settles": {
+			func(*fixture) {}, []string{"a: Settling Settling"},
+		},
+		"it is accepted after it has settled": {
+			func(f *fixture) {
+				f.addNote("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second).BootID = "a-2"
+			},
+			[]string{"conditions of a: none", "uncordon a: Accepted", "release the claim of a", "note a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
+		},
+		"the settle time restarts after another boot that was not observed": {
+			func(f *fixture) {
+				f.addNote("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second).BootID = "a-1"
+			},
+			[]string{"a: Settling Settling"},
+		},
+		"another profile of the node sets the limits if the profile of the claim is gone": {
+			func(f *fixture) {
+				f.addNote("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second).BootID = "a-2"
+				claim := f.Claims["a"]
+				claim.Profile = "gone"
+				f.Claims["a"], f.node("a").Mark = claim, &claim
+				f.Profiles[0].Rollout.SettleSeconds = ptr.To[int32](31)
+			},
+			[]string{"a: Settling Settling"},
+		},
+		"it is not accepted before it is Ready": {
+			func(f *fixture) { f.node("a").Ready = false }, []string{"a: Rebooting WaitingForNode"},
+		},
+		"it is not accepted before every value has been read back": {
+			func(f *fixture) { f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingDrifted }, []string{"a: Rebooting WaitingForNode"},
+		},
+		"an exception does not delay it": {
+			func(f *fixture) { f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingClamped }, []string{"a: Settling Settling"},
+		},
+		"a setting that waits for a mount does not delay it": {
+			func(f *fixture) {
+				f.node("a").ClientNode.Status.Settings[0] = v1alpha1.SettingStatus{
+					Key: "kernelArgument/ihash_entries", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNewTransport,
+				}
+			},
+			[]string{"a: Settling Settling"},
+		},
+		"a boot without effect fails it at once": {
+			func(f *fixture) {
+				status := &f.node("a").ClientNode.Status
+				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/ihash_entries"}
+			},
+			[]string{"note a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
+		},
+		"a setting that failed after the boot fails it at once": {
+			func(f *fixture) { f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed },
+			[]string{"note a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
+		},
 		"the profile changes while it boots: no failure, it continues with the new settings": {
 			func(f *fixture) {
-				f.permitted("a", 5*time.Minute)
-				f.rebooted("a")
 				f.changeHash("a", "h2")
 				status := &f.node("a").ClientNode.Status
 				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/ihash_entries"}
 			},
 			[]string{"clear the permit of a: SettingsChanging", "drain a", "claim of a: no permit", "conditions of a: Draining", "a: Draining Draining"},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := cluster("a")
-			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+	}, rebooted, "a")
 }
 
 func (f *fixture) addResponse(name string, phase v1alpha1.RebootPhase) {
@@ -739,9 +605,7 @@ func TestForNamesTheNodesThatUseUpTheBudget(t *testing.T) {
 	f.addNote("c", v1alpha1.RolloutFailed, "x", time.Hour)
 	p := For(f.Snapshot)
 	want := "Reboot limit of StorageClientProfile eda reached (3 of 6 nodes): a is rebooting, b is not Ready, c has failed; bring b back, or delete its Node if it will not return"
-	if diff := cmp.Diff(want, p.Notes["d"].Message); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, p.Notes["d"].Message)
 	f.Nodes[1].Ready = true
 	if got := lines(For(f.Snapshot)); !cmp.Equal(got, []string{"claim b for eda"}) {
 		t.Errorf("budget for one more node: got %q, want claim b for eda", got)
@@ -757,9 +621,7 @@ func TestForADisruptedNodeWhoseProfilesAreGoneUsesUpBudget(t *testing.T) {
 	f.Budget = 1
 	f.cordoned("a", time.Minute)
 	f.node("a").Profiles = []string{"gone"}
-	if diff := cmp.Diff([]string{"drain a", "b: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "b")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", []string{"drain a", "b: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "b"))
 }
 
 func TestForKeepsTheEndOfALongQueueQuiet(t *testing.T) {
@@ -768,9 +630,7 @@ func TestForKeepsTheEndOfALongQueueQuiet(t *testing.T) {
 	p := For(f.Snapshot)
 	want := "Reboot limit of the cluster reached; at least 3 nodes ahead in the queue"
 	for _, name := range []string{"e", "f"} {
-		if diff := cmp.Diff(want, p.Notes[name].Message); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		check.Equal(t, name, want, p.Notes[name].Message)
 	}
 }
 
@@ -778,16 +638,11 @@ func TestForFillsTheBudgetInOnePass(t *testing.T) {
 	f := cluster("a", "b", "c", "d")
 	f.Budget = 3
 	want := []string{"claim a for eda", "claim b for eda", "claim c for eda"}
-	if diff := cmp.Diff(want, lines(For(f.Snapshot))); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, lines(For(f.Snapshot)))
 }
 
 func TestForCanary(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*fixture)
-		want   []string
-	}{
+	playRows(t, map[string]row{
 		"the oldest node goes first, alone": {
 			func(*fixture) {}, []string{"claim a for eda", "b: Waiting WaitingForCanary"},
 		},
@@ -857,16 +712,11 @@ func TestForCanary(t *testing.T) {
 			},
 			[]string{"b: Waiting WaitingForCanary"},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := cluster("a", "b", "c")
-			f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
-			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "b")); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+	}, func() *fixture {
+		f := cluster("a", "b", "c")
+		f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
+		return f
+	}, "b")
 }
 
 func TestForStopsAtTheFailureThreshold(t *testing.T) {
@@ -877,9 +727,7 @@ func TestForStopsAtTheFailureThreshold(t *testing.T) {
 		"note b: Releasing FailureThresholdReached", "conditions of b: none", "uncordon b: FailureThresholdReached",
 		"release the claim of b", "b: Waiting FailureThresholdReached", "c: Waiting FailureThresholdReached",
 	}
-	if diff := cmp.Diff(want, lines(For(f.Snapshot), "b", "c")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, lines(For(f.Snapshot), "b", "c"))
 }
 
 func TestForTheManagersOwnNodeGoesLast(t *testing.T) {
@@ -887,19 +735,13 @@ func TestForTheManagersOwnNodeGoesLast(t *testing.T) {
 	f.node("a").Manager = true
 	f.Budget = 1
 	want := []string{"claim b for eda", "a: Waiting WaitingForBudget"}
-	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, lines(For(f.Snapshot), "a"))
 	f.Budget = 2
 	f.node("b").ClientNode.DesiredBootHash = "h2"
-	if diff := cmp.Diff([]string{"a: Waiting ManagerNodeLast"}, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Errorf("another node is about to need a reboot (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "another node is about to need a reboot", []string{"a: Waiting ManagerNodeLast"}, lines(For(f.Snapshot), "a"))
 	f.node("b").ClientNode.DesiredBootHash = "h1"
 	f.node("b").NeverDisrupt = true
-	if diff := cmp.Diff([]string{"claim a for eda"}, lines(For(f.Snapshot))); diff != "" {
-		t.Errorf("the other node will not be rebooted (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "the other node will not be rebooted", []string{"claim a for eda"}, lines(For(f.Snapshot)))
 }
 
 // TestForControlPlane has three control-plane nodes. Two would be enough for etcd, and the budget allows all three.
@@ -1032,9 +874,7 @@ func TestForNamesTheControlPlaneNodeThatIsOutOfService(t *testing.T) {
 				f.node(name).ControlPlane = true
 			}
 			c.change(f)
-			if diff := cmp.Diff(c.want, For(f.Snapshot).Notes["a"].Message); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.want, For(f.Snapshot).Notes["a"].Message)
 		})
 	}
 }
@@ -1051,9 +891,7 @@ func TestForTheManagersNodeGoesAfterAControlPlaneNode(t *testing.T) {
 	f.node("c").Created = noon.Add(-1000 * time.Hour)
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
 	want := []string{"b: Waiting WaitingForControlPlane", "d: Waiting ManagerNodeLast"}
-	if diff := cmp.Diff(want, lines(For(f.Snapshot), "b", "d")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, lines(For(f.Snapshot), "b", "d"))
 }
 
 func TestForSeveralProfilesOnANode(t *testing.T) {
@@ -1066,10 +904,7 @@ func TestForSeveralProfilesOnANode(t *testing.T) {
 		n.ClientNode.Status.RebootRequiredBy = append(n.ClientNode.Status.RebootRequiredBy, "kernelArgument/quiet")
 		return f
 	}
-	for name, c := range map[string]struct {
-		change func(*fixture)
-		want   []string
-	}{
+	playRows(t, map[string]row{
 		"the one with the higher priority leads": {
 			func(f *fixture) { f.Profiles[1].Priority = 1 }, []string{"claim a for lab"},
 		},
@@ -1099,22 +934,11 @@ func TestForSeveralProfilesOnANode(t *testing.T) {
 			},
 			nil,
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := two()
-			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot))); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+	}, two)
 }
 
 func TestForRemovals(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*fixture)
-		want   []string
-	}{
+	playRows(t, map[string]row{
 		"a released node is not rebooted unless a profile requests it": {
 			func(f *fixture) { f.release("a") }, []string{"a: UpToDate RestoredAtNextBoot"},
 		},
@@ -1169,15 +993,7 @@ func TestForRemovals(t *testing.T) {
 			},
 			[]string{"claim a for going", "a: Claimed Claimed"},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := cluster("a")
-			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+	}, oneNode, "a")
 }
 
 func (f *fixture) release(name string) {
@@ -1191,9 +1007,7 @@ func TestForDrainOptionsAreThoseOfTheLeadingProfile(t *testing.T) {
 	f.Profiles[0].Rollout.Drain.DeleteEmptyDirData = true
 	options := f.Profiles[0].Rollout.Drain
 	want := []Step{Drain{OnNode: OnNode{"a"}, Options: options, TimeLeft: 14 * time.Minute}}
-	if diff := cmp.Diff(want, For(f.Snapshot).Steps); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, For(f.Snapshot).Steps)
 }
 
 func TestForChangesNothingInTheSnapshot(t *testing.T) {
@@ -1209,12 +1023,8 @@ func TestForChangesNothingInTheSnapshot(t *testing.T) {
 	}
 	f := build()
 	first := lines(For(f.Snapshot), "a", "b", "c", "d")
-	if diff := cmp.Diff(build().Snapshot, f.Snapshot, cmp.AllowUnexported(Snapshot{})); diff != "" {
-		t.Errorf("For changed its snapshot (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(first, lines(For(f.Snapshot), "a", "b", "c", "d")); diff != "" {
-		t.Errorf("second call of For (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "For changed its snapshot", build().Snapshot, f.Snapshot, cmp.AllowUnexported(Snapshot{}))
+	check.Equal(t, "second call of For", first, lines(For(f.Snapshot), "a", "b", "c", "d"))
 }
 
 func TestPermitID(t *testing.T) {

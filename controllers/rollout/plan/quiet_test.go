@@ -4,9 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // A note about a state that ends within seconds is a needless write.
@@ -69,9 +68,7 @@ func TestForWritesNoNoteForAShortState(t *testing.T) {
 			f := cluster("a")
 			c.change(f)
 			got := For(f.Snapshot)
-			if diff := cmp.Diff(c.want, lines(got, "a")); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.want, lines(got, "a"))
 			if c.next > 0 && !got.Next.Equal(noon.Add(c.next)) || c.next == 0 && !got.Next.IsZero() {
 				t.Errorf("next plan: got at %s, want %s after %s", got.Next, c.next, noon)
 			}

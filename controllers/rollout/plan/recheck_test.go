@@ -6,15 +6,14 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/windows"
 )
 
 // TestRecheck changes the rules between a plan and its writes.
 func TestRecheck(t *testing.T) {
 	closing, err := windows.ParseSet([]v1alpha1.Window{{Schedule: "0 11 * * *", DurationSeconds: 3601}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for name, c := range map[string]struct {
 		change func(*Rules)
 		want   string
@@ -61,9 +60,7 @@ func TestRecheckOfNodesThatHaveTheirPermitOrAreNotManaged(t *testing.T) {
 	f.permitted("a", time.Minute)
 	f.node("b").ClientNode = nil
 	rules := Rules{Now: noon, Paused: true, Profiles: f.Profiles}
-	if reason := NewSession(f.Snapshot).Recheck(rules, Cordon{OnNode: OnNode{"a"}}); reason != "" {
-		t.Errorf("cordon of a node that may go down: got rejection %q, want none", reason)
-	}
+	check.Equal(t, "rejection of the cordon of a node that may go down", "", NewSession(f.Snapshot).Recheck(rules, Cordon{OnNode: OnNode{"a"}}))
 	for _, node := range []string{"b", "gone"} {
 		if reason := NewSession(f.Snapshot).Recheck(rules, AddClaim{OnNode: OnNode{node}}); reason == "" {
 			t.Errorf("claim of %s: got no rejection, want one", node)

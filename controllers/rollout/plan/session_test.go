@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // TestAnUpdatedSessionEqualsANewOne makes a change during a pass. Each change leads to a different plan.
@@ -161,9 +162,7 @@ func TestFirstStepsAreThoseOfClaimedNodes(t *testing.T) {
 	f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", NodeUID: "node-a", Since: metav1.Time{Time: noon}}
 	f.cordoned("c", time.Hour)
 	got := NewSession(f.Snapshot).FirstSteps(sets.New("a", "b"))
-	if diff := cmp.Diff([]string{"conditions of a: Draining", "cordon a", "drain a"}, lines(got)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", []string{"conditions of a: Draining", "cordon a", "drain a"}, lines(got))
 	if !got.Next.After(noon) {
 		t.Errorf("next plan: got at %s, want at the next inspection of the pods", got.Next)
 	}

@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // TestForRecordsTheTimeSinceWhichANodeHasItsSettings checks status.rollout.tuned. The live gate measures soaks from it.
@@ -64,9 +64,7 @@ func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.ReasonPausedByAnnotation, time.Hour)
 			}
 			c.Status.Rollout.Tuned = test.known
-			if diff := cmp.Diff(test.want, For(f.Snapshot).Notes["a"].Tuned); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, "result", test.want, For(f.Snapshot).Notes["a"].Tuned)
 		})
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/windows"
 )
 
@@ -19,15 +19,24 @@ type row struct {
 	want   []string
 }
 
+func oneNode() *fixture { return cluster("a") }
+
+// oneNodeWith returns a function that builds a cluster with the single node a, and changes it.
+func oneNodeWith(change func(*fixture)) func() *fixture {
+	return func() *fixture {
+		f := oneNode()
+		change(f)
+		return f
+	}
+}
+
 func playRows(t *testing.T, rows map[string]row, build func() *fixture, notes ...string) {
 	t.Helper()
 	for name, c := range rows {
 		t.Run(name, func(t *testing.T) {
 			f := build()
 			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), notes...)); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.want, lines(For(f.Snapshot), notes...))
 		})
 	}
 }
@@ -140,7 +149,7 @@ func TestForWindows(t *testing.T) {
 			},
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
-	}, func() *fixture { return cluster("a") }, "a")
+	}, oneNode, "a")
 }
 
 func TestForPlansAgainWhenWindowsOpenAndClose(t *testing.T) {

@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestForVolumesOfEvictedPods(t *testing.T) {
@@ -53,9 +52,7 @@ func TestForVolumesOfEvictedPods(t *testing.T) {
 			f.node("a").Drain, f.node("a").VolumesInUse = &DrainProgress{Gone: true}, []string{volume}
 			c.change(f)
 			got := For(f.Snapshot)
-			if diff := cmp.Diff(c.want, lines(got, "a")); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.want, lines(got, "a"))
 			note := got.Notes["a"]
 			if note.Reason != v1alpha1.RolloutReasonVolumesInUse {
 				return
@@ -78,9 +75,7 @@ func TestForAVolumeThatStaysInUseGetsAPermitInTheEnd(t *testing.T) {
 	for waited := time.Duration(0); waited < 10*time.Minute; waited += 10 * time.Second {
 		got := For(f.Snapshot)
 		if note := got.Notes["a"]; note.Phase == v1alpha1.RolloutRebooting {
-			if waited != 2*time.Minute {
-				t.Errorf("got the permit after %s, want 2 minutes", waited)
-			}
+			check.Equal(t, "time until the permit", 2*time.Minute, waited)
 			return
 		}
 		f.node("a").ClientNode.Status.Rollout = new(got.Notes["a"])

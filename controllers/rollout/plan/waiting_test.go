@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -31,10 +30,7 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 		"clear the permit of a: HostBusy", "note a: Waiting HostBusy", "conditions of a: none", "uncordon a: HostBusy",
 		"release the claim of a", "a: Waiting HostBusy",
 	}
-	for name, c := range map[string]struct {
-		change func(*fixture)
-		want   []string
-	}{
+	playRows(t, map[string]row{
 		"its permit waits, and is no failure": {
 			func(f *fixture) { f.hostBusy("a", time.Minute) }, []string{"a: Rebooting HostBusy"},
 		},
@@ -130,15 +126,7 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 			},
 			[]string{"clear the permit of a: NodeLeaving", "claim of a: no permit", "a: Releasing NodeLeaving"},
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := cluster("a")
-			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
+	}, oneNode, "a")
 }
 
 func TestForNamesTheReasonOfABusyHost(t *testing.T) {

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const key = "sysctl/net.core.rmem_max"
@@ -62,9 +62,7 @@ func TestOneEventForEachIncrease(t *testing.T) {
 			for len(recorder.Events) > 0 {
 				got = append(got, strings.TrimSpace(<-recorder.Events))
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "events", test.want, got)
 		})
 	}
 }

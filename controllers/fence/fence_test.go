@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // cluster simulates the API server. It holds objects and responds to agents.
@@ -219,9 +220,7 @@ func TestQuestionsChangeSomething(t *testing.T) {
 		spec + `{"release":false}}`,
 		metadata + `{"annotations":{"tuning.storageclient.dev/paused":"trial-of-the-fence"}}}`,
 	}
-	if diff := cmp.Diff(want, c.requests); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "requests", want, c.requests)
 }
 
 func TestAnErrorIsNoResult(t *testing.T) {
@@ -259,9 +258,7 @@ func TestTheFenceIsTestedAgain(t *testing.T) {
 		t.Helper()
 		c.requests = nil
 		missing, err := fence.Missing(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		return missing
 	}
 	expect := func(moment string, trials bool, reads int) {

@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestTheManagerStartsOnlyAsTheAccountThatThePoliciesLimit(t *testing.T) {
@@ -35,9 +37,7 @@ func TestTheManagerStartsOnlyAsTheAccountThatThePoliciesLimit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
-			if err := authenticationv1.AddToScheme(scheme); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, authenticationv1.AddToScheme(scheme))
 			c := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 				Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
 					object.(*authenticationv1.SelfSubjectReview).Status.UserInfo.Username = test.user

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestOneEventForEachChange(t *testing.T) {
@@ -74,9 +74,7 @@ func TestOneEventForEachChange(t *testing.T) {
 			for len(recorder.Events) > 0 {
 				got = append(got, strings.TrimSpace(<-recorder.Events))
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "events", test.want, got)
 		})
 	}
 }
@@ -88,9 +86,7 @@ func TestDuplicateClientIDsAreReported(t *testing.T) {
 		return n
 	}
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, v1alpha1.AddToScheme(scheme))
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(clientNode("n1", "x"), clientNode("n2", "x"), clientNode("n3", "id/x"), clientNode("n4", "")).Build()
 	for name, test := range map[string]struct {
 		before, after *v1alpha1.StorageClientNode
@@ -145,9 +141,7 @@ func TestNamesOfAFleetAreReadOnce(t *testing.T) {
 				}
 				seen[nameOf(i)]++
 			}
-			if reader.lists != 1 {
-				t.Errorf("got %d lists, want 1", reader.lists)
-			}
+			check.Equal(t, "lists", 1, reader.lists)
 			if len(recorder.Events) != warned {
 				t.Errorf("got %d events, want %d", len(recorder.Events), warned)
 			}

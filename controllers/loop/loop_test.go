@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/storageclient/operator/controllers/store"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestAPass(t *testing.T) {
@@ -46,9 +46,7 @@ func TestAPass(t *testing.T) {
 			if result, err := arm.Run(t.Context(), pace, time.Minute, clock); err != nil || result.RequeueAfter != 40*time.Second {
 				t.Errorf("in the same minute: got another pass after %s, error %v; want 40s", result.RequeueAfter, err)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, "result", test.want, got)
 		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +23,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/watch"
+	"github.com/storageclient/operator/test/check"
 )
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
@@ -32,9 +32,7 @@ func newReader(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) 
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, add(scheme))
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
 }
@@ -92,9 +90,7 @@ func values(t *testing.T, collectors ...prometheus.Collector) map[string]float64
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collectors...)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	got := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.Metric {
@@ -137,9 +133,7 @@ func TestCollectReportsTheStateOfObjects(t *testing.T) {
 		"rollout_oldest_claim_timestamp_seconds": float64(time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC).Unix()),
 		"collector_success":                      1,
 	}
-	if diff := cmp.Diff(want, values(t, newCollector(reader))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, values(t, newCollector(reader)))
 }
 
 func TestCollectCountsNodesByServerState(t *testing.T) {
@@ -171,9 +165,7 @@ func TestCollectCountsNodesByServerState(t *testing.T) {
 			delete(got, name)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, got)
 }
 
 func TestCollectReportsTheServerMapAndItsLimits(t *testing.T) {
@@ -203,9 +195,7 @@ func TestCollectReportsTheServerMapAndItsLimits(t *testing.T) {
 			delete(got, name)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, got)
 }
 
 func TestCollectLimitsTheNumberOfServers(t *testing.T) {
@@ -364,9 +354,7 @@ func TestTransitions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			transitions := NewTransitions()
 			transitions.CountChanges(test.before, test.after)
-			if diff := cmp.Diff(test.want, values(t, transitions)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, "result", test.want, values(t, transitions))
 		})
 	}
 }
@@ -376,9 +364,7 @@ func TestNamesFollowTheConventions(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(newCollector(newReader(t, interceptor.Funcs{}, objects...)), NewTransitions())
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/node/plan"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -25,9 +26,7 @@ import (
 // removed node triggers one more evaluation of all nodes.
 func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	lists := 0
 	build := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
@@ -79,14 +78,10 @@ func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 		want int
 	}{{plan.Stay{}, 0}, {plan.Write{Spec: inputs[0].ClientNode.Spec}, 1}, {plan.Remove{}, 1}} {
 		a := &inputs[0]
-		if err := errors.Join(r.Get(t.Context(), client.ObjectKeyFromObject(a.Node), a.Node), r.Get(t.Context(), client.ObjectKeyFromObject(a.Node), a.ClientNode)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, errors.Join(r.Get(t.Context(), client.ObjectKeyFromObject(a.Node), a.Node), r.Get(t.Context(), client.ObjectKeyFromObject(a.Node), a.ClientNode)))
 		ask()
 		before := lists
-		if err := r.apply(t.Context(), a, test.step, &loop.Outcome{}); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, r.apply(t.Context(), a, test.step, &loop.Outcome{}))
 		if ask(); lists-before != test.want {
 			t.Errorf("after %s: got all Nodes listed %d times, want %d", test.step, lists-before, test.want)
 		}

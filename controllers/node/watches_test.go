@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func poolProfile(pool string) *v1alpha1.StorageClientProfile {
@@ -27,9 +28,7 @@ func poolProfile(pool string) *v1alpha1.StorageClientProfile {
 func poolClient(t *testing.T, lists *int) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	carrying := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "former"}}
 	carrying.Spec.Settings = []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "p"}}
 	other := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
@@ -69,24 +68,16 @@ func TestProfilesAreListedOnceForAllNodes(t *testing.T) {
 	read := func() *v1alpha1.StorageClientProfile {
 		t.Helper()
 		set, err := r.readProfiles(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		return set.ByName("p").StorageClientProfile
 	}
 	read()
 	read()
-	if lists != 1 {
-		t.Errorf("got %d lists of profiles for two nodes, want one", lists)
-	}
+	check.Equal(t, "lists of profiles for two nodes", 1, lists)
 	changed := poolProfile("y")
-	if err := r.Get(t.Context(), client.ObjectKeyFromObject(changed), changed); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, r.Get(t.Context(), client.ObjectKeyFromObject(changed), changed))
 	changed.Spec.NodeSelector.MatchLabels["pool"] = "y"
-	if err := r.Update(t.Context(), changed); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, r.Update(t.Context(), changed))
 	r.profilesChanged.Add(1)
 	if got := read().Spec.NodeSelector.MatchLabels["pool"]; got != "y" || lists != 2 {
 		t.Errorf("after a change: got pool %s with %d lists", got, lists)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/test/check"
 )
 
 func clientNodeWithMount() *v1alpha1.StorageClientNode {
@@ -53,9 +54,7 @@ func TestAnObjectIsWrittenOnlyWithoutADisruption(t *testing.T) {
 			if test.change != nil {
 				test.change(node, clientNode)
 			}
-			if got := fleet.IsWritable(node, clientNode, !test.silent); got != test.want {
-				t.Errorf("writable is %v", got)
-			}
+			check.Equal(t, "writable", test.want, fleet.IsWritable(node, clientNode, !test.silent))
 		})
 	}
 }
@@ -81,9 +80,7 @@ func TestUnrelatedReportsCauseNoPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			after := clientNodeWithMount()
 			test.change(after)
-			if got := clientNodeChanged(clientNodeWithMount(), after); got != test.want {
-				t.Errorf("changed is %v", got)
-			}
+			check.Equal(t, "changed", test.want, clientNodeChanged(clientNodeWithMount(), after))
 		})
 	}
 }

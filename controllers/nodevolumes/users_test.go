@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/test/check"
 )
 
 // reportingNode returns a node of an age in hours, whose agent reports mounts of volumes with 128 KiB.
@@ -85,9 +85,7 @@ func TestANodesWordNeedsAPod(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, lists := newReconciler(t, slices.Concat(reportingNode("old", 9, "v"), reportingNode("young", 1, "v"), reportingNode("idle", 5), test.pods,
 				[]client.Object{claimedVolume("v"), readAheadProfile()}))
-			if diff := cmp.Diff(test.want, r.passAndList(t), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("nodes with the read-ahead (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "nodes with the read-ahead", test.want, r.passAndList(t), cmpopts.EquateEmpty())
 			for _, node := range []string{"old", "young"} {
 				_, mayGet := r.Waits("p")
 				if got, want := mayGet("v", node), slices.ContainsFunc(test.pods, func(o client.Object) bool {
@@ -142,9 +140,7 @@ func TestAFailedListOfPodsDelaysOnlyItsVolumes(t *testing.T) {
 			return c.List(ctx, list, opts...)
 		},
 	})
-	if diff := cmp.Diff([]string{"b"}, r.passAndList(t)); diff != "" {
-		t.Errorf("nodes with the read-ahead in the outage (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "nodes with the read-ahead in the outage", []string{"b"}, r.passAndList(t))
 	var a v1alpha1.StorageClientNode
 	if err := r.Get(t.Context(), client.ObjectKey{Name: "a"}, &a); err != nil || len(a.Spec.Volumes) != 1 || a.Spec.Volumes[0].ReadAheadKiB != nil {
 		t.Errorf("got list %v, error %v, want the volume of a without its read-ahead", a.Spec.Volumes, err)
@@ -184,9 +180,7 @@ func newReconciler(t *testing.T, objects []client.Object) (reconcilerUnderTest, 
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, add(scheme))
 	}
 	objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ManagerNamespace}})
 	for _, o := range objects {
@@ -216,9 +210,7 @@ func (r reconcilerUnderTest) passAndList(t *testing.T) (names []string) {
 		t.Fatal(err)
 	}
 	var nodes v1alpha1.StorageClientNodeList
-	if err := r.List(t.Context(), &nodes); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, r.List(t.Context(), &nodes))
 	for i := range nodes.Items {
 		if slices.ContainsFunc(nodes.Items[i].Spec.Volumes, func(v v1alpha1.NodeVolume) bool { return v.ReadAheadKiB != nil }) {
 			names = append(names, nodes.Items[i].Name)

@@ -18,6 +18,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -60,9 +62,7 @@ func newRooms(t *testing.T, server *slowServer) (writing, reading client.Client)
 	mapper := apimeta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Node"), apimeta.RESTScopeRoot)
 	shared, err := cache.New(config, cache.Options{Scheme: clientgoscheme.Scheme, Mapper: mapper})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- shared.Start(t.Context()) }()
 	// The context of the test is canceled before its cleanups run, last first.
@@ -76,9 +76,7 @@ func newRooms(t *testing.T, server *slowServer) (writing, reading client.Client)
 		Scheme: clientgoscheme.Scheme, Mapper: mapper,
 		Cache: &client.CacheOptions{Reader: shared, EnableReadYourWritesConsistency: ptr.To(true)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	rooms := [2]client.Client{}
 	for i := range rooms {
 		if rooms[i], err = Separate(manager); err != nil {
@@ -146,9 +144,7 @@ func TestAHeldWriteDelaysOnlyItsOwnController(t *testing.T) {
 	expectLists("the controller after the rejection", writing, "")
 	held = write()
 	server.responses <- accepted2
-	if err := <-held; err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, <-held)
 	expectLists("another controller whose cache is behind", reading, "")
 	expectLists("the controller whose cache is behind", writing, late)
 	err := writing.Get(ctx, client.ObjectKey{Name: "a"}, &corev1.Node{})

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // TestPlanExcludesNodesThatAreNotRebooted covers nodes that the rollout would not reboot, and the reasons.
@@ -136,7 +137,5 @@ func TestPlanChoosesACanaryThatIsRebooted(t *testing.T) {
 		c.Nodes = append(c.Nodes, zoned(name, "aa", func(n *corev1.Node) { n.Labels["tier"] = "gold" }))
 	}
 	const want = "gold-1, b-manager, gold-2, b-other, not a-first: the rollout does not reboot the only control-plane node; reboot it manually"
-	if got := list(c); got != want {
-		t.Errorf("with two groups: got %s, want %s", got, want)
-	}
+	check.Equal(t, "with two groups", want, list(c))
 }

@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -59,16 +59,12 @@ func TestAdviceIsAboutTheNodesThatTheInstallationAllows(t *testing.T) {
 			for _, node := range AdviceInput(&eda, cluster, nil, nil).Nodes {
 				advised = append(advised, node.Name)
 			}
-			if diff := cmp.Diff(test.want, advised); diff != "" {
-				t.Errorf("nodes of the advice (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "nodes of the advice", test.want, advised)
 			var listed []string
 			for _, node := range Nodes(&eda, cluster) {
 				listed = append(listed, node.Name)
 			}
-			if diff := cmp.Diff(test.want, listed); diff != "" {
-				t.Errorf("list of nodes (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "list of nodes", test.want, listed)
 		})
 	}
 }
@@ -92,9 +88,7 @@ func TestNodes(t *testing.T) {
 		{Name: "leaving", Phase: "-", Reason: "NotManaged"},
 		{Name: "tuned", Phase: "-", Reason: "Tuned", Message: "2 settings verified", Since: &since},
 	}
-	if diff := cmp.Diff(want, Nodes(&eda, cluster)); diff != "" {
-		t.Errorf("nodes (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "nodes", want, Nodes(&eda, cluster))
 }
 
 func TestDeviationsGroupNodesWithTheSameDeviations(t *testing.T) {
@@ -111,9 +105,7 @@ func TestDeviationsGroupNodesWithTheSameDeviations(t *testing.T) {
 		{Key: "kernelArgument/x", Desired: "9", Observed: "8", State: v1alpha1.SettingClamped, Message: "8 is the most", Nodes: []string{"n1"}},
 		{Key: "sysctl/a.b", Desired: "1", Observed: "2", State: v1alpha1.SettingDrifted, Nodes: []string{"n1", "n2"}},
 	}
-	if diff := cmp.Diff(want, Deviations(&eda, cluster)); diff != "" {
-		t.Errorf("deviations (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "deviations", want, Deviations(&eda, cluster))
 }
 
 func TestPlan(t *testing.T) {
@@ -177,16 +169,12 @@ func TestPlan(t *testing.T) {
 				StorageClientNodes: test.objects,
 			}
 			got := Plan(&test.profile, cluster)
-			if diff := cmp.Diff(test.reboots, got.Reboots, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("reboots (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "reboots", test.reboots, got.Reboots, cmpopts.EquateEmpty())
 			var groups [][]string
 			for _, g := range got.Groups {
 				groups = append(groups, g.Nodes)
 			}
-			if diff := cmp.Diff(test.groups, groups); diff != "" {
-				t.Errorf("groups (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "groups", test.groups, groups)
 		})
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // friday is noon on a Friday.
@@ -62,9 +62,7 @@ func TestPlanListsRebootsInTheOrderOfTheRollout(t *testing.T) {
 		"down in a: node is not Ready", "never in a: node has the annotation " + v1alpha1.NeverDisruptAnnotation,
 		"odd in a: node has the annotation " + v1alpha1.PausedAnnotation + `="yes" (counts as true; use true or false)`,
 	}
-	if diff := cmp.Diff(want, order); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "order", want, order)
 	// Five nodes reboot one at a time, and each takes five and a half minutes.
 	opens := time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC)
 	if got.Earliest == nil || !got.Earliest.Time.Equal(opens) || got.EstimatedCompletion == nil || !got.EstimatedCompletion.Time.Equal(opens.Add(27*time.Minute+30*time.Second)) {
@@ -147,9 +145,7 @@ func TestForecastReboots(t *testing.T) {
 				}
 			})
 			got := ForecastReboots(&p, c.reboots, Fleet{Matched: 10, All: 20, MaxUnavailable: intstr.FromString(c.all)}, friday)
-			if diff := cmp.Diff(Forecast{First: c.first, Last: c.last}, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, "result", Forecast{First: c.first, Last: c.last}, got)
 		})
 	}
 }

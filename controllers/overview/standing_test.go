@@ -3,10 +3,10 @@ package overview
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestStandings(t *testing.T) {
@@ -43,12 +43,8 @@ func TestStandings(t *testing.T) {
 		"done": "a UpToDate Noted done", "drifted": "a - R-False", "draining": "b Draining Noted", "quiet": "b UpToDate Noted done",
 		"live": "b - R-True done", "fresh": "b - NotManaged",
 	}
-	if diff := cmp.Diff(want, short(ProgressOf(&eda, c))); diff != "" {
-		t.Errorf("standings (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "standings", want, short(ProgressOf(&eda, c)))
 	c.Nodes = NodesOf(clientNodes)
 	want = map[string]string{"done": " UpToDate Noted done", "drifted": " UpToDate Noted done", "draining": " Draining Noted", "quiet": " UpToDate Noted done"}
-	if diff := cmp.Diff(want, short(ProgressOf(&eda, c))); diff != "" {
-		t.Errorf("standings without Nodes (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "standings without Nodes", want, short(ProgressOf(&eda, c)))
 }

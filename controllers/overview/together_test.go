@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -85,9 +85,7 @@ func TestPlanTogetherComparesWithCurrentNodeSpecs(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := PlanTogether(test.names, Cluster{Profiles: test.profiles, Nodes: nodes, StorageClientNodes: clientNodes, MaxUnavailable: intstr.FromString("5%"), Now: friday})
-			if diff := cmp.Diff(test.want, describe(got.Changes)); diff != "" {
-				t.Errorf("changes (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "changes", test.want, describe(got.Changes))
 		})
 	}
 }
@@ -115,9 +113,7 @@ func TestOldIsTheValueThatTheNodeReportsInItsCurrentBoot(t *testing.T) {
 	}
 	none := func(*v1alpha1.StorageClientNode) {}
 	allow, err := catalogue.NewAllowList([]string{"kernelArgument/(audit|nosmt)"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	const (
 		hash, argument, flag, slots, window = "kernelArgument/ihash_entries", "kernelArgument/audit", "kernelArgument/nosmt", "module/sunrpc/tcp_max_slot_table_entries", "readAhead/nfs4"
 		ratio, tuned, notLoaded, noMount    = "sysctl/vm.dirty_ratio", "tuned/profile", "module sunrpc is not loaded", "no mount of this type yet"
@@ -181,9 +177,7 @@ func TestOldIsTheValueThatTheNodeReportsInItsCurrentBoot(t *testing.T) {
 					}
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("old values (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "old values", test.want, got)
 			for _, group := range DiffNodes(&eda, c).Groups {
 				for _, d := range group.Settings {
 					if current, known := got[d.Key]; known && (d.Read == strings.HasPrefix(current, "? ") || d.Read && d.Effective != current) {
@@ -202,9 +196,7 @@ func TestPlanTogetherFindsNoChangesIfNodeSpecsAreCurrent(t *testing.T) {
 		StorageClientNodes: []v1alpha1.StorageClientNode{object("n1", []v1alpha1.NodeSetting{nodeSetting("sysctl/vm.dirty_ratio", "20", "eda")})},
 	})
 	want := Together{AtOnce: 1, Shares: []Share{{Profile: "eda", Matched: 1}}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("plan (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "plan", want, got)
 }
 
 func TestPlanTogetherNamesConflictsOfItsProfilesOnly(t *testing.T) {
@@ -215,9 +207,7 @@ func TestPlanTogetherNamesConflictsOfItsProfilesOnly(t *testing.T) {
 	}
 	got := PlanTogether([]string{"b"}, Cluster{Profiles: profiles, Nodes: []corev1.Node{node("n2", pool), node("n1", pool)}, MaxUnavailable: intstr.FromInt32(1), Now: friday})
 	want := []Dispute{{Text: "sysctl/vm.dirty_ratio: 10 against 20 (a, b)", Nodes: []string{"n1", "n2"}}}
-	if diff := cmp.Diff(want, got.Conflicts); diff != "" {
-		t.Errorf("conflicts (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "conflicts", want, got.Conflicts)
 }
 
 func boots(name, argument string, change func(*v1alpha1.StorageClientProfileSpec)) v1alpha1.StorageClientProfile {
@@ -253,9 +243,7 @@ func TestPlanTogetherOrdersRebootsByPriorityAndCountsThemOnce(t *testing.T) {
 		order = append(order, r.Node+" for "+strings.Join(r.Profiles, ",")+" "+r.Held)
 	}
 	want := []string{"gold for high,low ", "a-1 for low ", "a-2 for low node has the annotation " + v1alpha1.NeverDisruptAnnotation}
-	if diff := cmp.Diff(want, order); diff != "" {
-		t.Errorf("reboots (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "reboots", want, order)
 	if len(got.NotRebooted) != 1 || got.NotRebooted[0].Node != "lead" || !strings.Contains(got.NotRebooted[0].Held, "profile never has reboot policy Never") {
 		t.Errorf("got not rebooted %+v, want lead because of its policy", got.NotRebooted)
 	}
@@ -265,9 +253,7 @@ func TestPlanTogetherOrdersRebootsByPriorityAndCountsThemOnce(t *testing.T) {
 	for _, share := range got.Shares {
 		rebooted[share.Profile] = share.Rebooted
 	}
-	if diff := cmp.Diff(map[string]int{"low": 2, "high": 1, "never": 0}, rebooted); diff != "" {
-		t.Errorf("reboots by profile (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "reboots by profile", map[string]int{"low": 2, "high": 1, "never": 0}, rebooted)
 	if !end.Equal(got.EstimatedCompletion) {
 		t.Errorf("got completion %v, want %v", got.EstimatedCompletion, end)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -70,9 +71,7 @@ func BenchmarkPasses(b *testing.B) {
 func reportCPU(b *testing.B) func() {
 	used := func() time.Duration {
 		var usage syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-			b.Fatal(err)
-		}
+		check.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
 		return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	}
 	before := used()
@@ -231,9 +230,7 @@ func (w *benchWorld) listAll(b *testing.B) {
 	for _, list := range []client.ObjectList{
 		&v1alpha1.StorageClientProfileList{}, &corev1.NodeList{}, &v1alpha1.StorageClientNodeList{}, &corev1.PodList{}, &corev1.PersistentVolumeList{}, claims,
 	} {
-		if err := w.List(b.Context(), list); err != nil {
-			b.Fatal(err)
-		}
+		check.NoError(b, w.List(b.Context(), list))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // Passes over many profiles share one read. A cluster that changes continuously is read once a second.
@@ -19,9 +20,7 @@ func TestPassesShareARead(t *testing.T) {
 		t.Helper()
 		delete(r.passes, w.profiles[profile].Name)
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: w.profiles[profile].Name}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		return result.RequeueAfter
 	}
 	readings := func(name string, want int) {
@@ -80,9 +79,7 @@ func TestEachProfileHasAPassForEachRead(t *testing.T) {
 		t.Helper()
 		delete(r.passes, w.profiles[profile].Name)
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: w.profiles[profile].Name}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		return result.RequeueAfter
 	}
 	later := func(d time.Duration) {

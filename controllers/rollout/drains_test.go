@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +15,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/test/check"
 )
 
 // stuck responds only when its context ends.
@@ -75,10 +75,6 @@ func TestTheProgressOfADrainHasThePodsThatStay(t *testing.T) {
 	pdb := policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "pdb"}}
 	pdb.Status.DisruptionsAllowed = 3
 	shares := progressOf(drain.Result{Budgets: []policyv1.PodDisruptionBudget{pdb, pdb}}).Budgets
-	if diff := cmp.Diff(map[string]plan.BudgetShare{"eda/pdb": {Pods: 2, Allowed: 3}}, shares); diff != "" {
-		t.Errorf("shares of two pods of one budget (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(want, progressOf(drain.Result{Left: left}).Left); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "shares of two pods of one budget", map[string]plan.BudgetShare{"eda/pdb": {Pods: 2, Allowed: 3}}, shares)
+	check.Equal(t, "result", want, progressOf(drain.Result{Left: left}).Left)
 }

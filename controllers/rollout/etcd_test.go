@@ -10,6 +10,8 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // Only node "labelled" has the label of a control-plane node.
@@ -46,9 +48,7 @@ func TestAnEtcdMemberIsAControlPlaneNode(t *testing.T) {
 		if _, err := s.readSnapshot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.refreshNodes(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, s.refreshNodes(t.Context()))
 		snapshot := whole(s)
 		out := map[string]bool{}
 		for i := range snapshot.Nodes {
@@ -64,9 +64,7 @@ func TestAnEtcdMemberIsAControlPlaneNode(t *testing.T) {
 	if lists != 1 {
 		t.Errorf("listed pods %d times within a moment, want once", lists)
 	}
-	if err := s.Create(t.Context(), pod("etcd-worker", metav1.NamespaceSystem, "worker", true, etcd)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Create(t.Context(), pod("etcd-worker", metav1.NamespaceSystem, "worker", true, etcd)))
 	s.Clock = testingclock.NewFakePassiveClock(s.Clock.Now().Add(podsAge))
 	if s.etcdPace.Remaining(time.Minute, s.Clock.Now()) > 0 || !refresh()["worker"] {
 		t.Error("new member not detected after a minute")

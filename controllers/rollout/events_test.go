@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestABusyHostCausesAnEventAtItsStartAndAtTheTimeout(t *testing.T) {
@@ -40,9 +40,7 @@ func TestABusyHostCausesAnEventAtItsStartAndAtTheTimeout(t *testing.T) {
 	for event := range recorder.Events {
 		got = append(got, event)
 	}
-	if diff := cmp.Diff([]string{"Warning HostBusy apt-get", "Warning HostBusy given up"}, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "events", []string{"Warning HostBusy apt-get", "Warning HostBusy given up"}, got)
 }
 
 // One event per node and step would be a fifth of all writes of a rollout.
@@ -60,9 +58,7 @@ func TestProgressIsReportedPerProfileAtMostOnceAMinute(t *testing.T) {
 	}
 	uncordon := func(names ...string) {
 		for _, name := range names {
-			if err := s.uncordonNode(t.Context(), plan.Uncordon{OnNode: plan.OnNode{Node: name}, Reason: v1alpha1.RolloutReasonAccepted}); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, s.uncordonNode(t.Context(), plan.Uncordon{OnNode: plan.OnNode{Node: name}, Reason: v1alpha1.RolloutReasonAccepted}))
 		}
 	}
 	uncordon("a")
@@ -89,7 +85,5 @@ func TestProgressIsReportedPerProfileAtMostOnceAMinute(t *testing.T) {
 		"Normal RolloutProgress Settings verified after the reboot, in service: a",
 		"Normal RolloutProgress Settings verified after the reboot, in service: b, c, d and 1 more",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "events", want, got)
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +21,7 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/test/builders"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestEveryValueExceptFalseStopsTheRolloutOfANode(t *testing.T) {
@@ -74,9 +74,7 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(read)
-	if err := cached.refreshNodes(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, cached.refreshNodes(t.Context()))
 	news := cached.news()
 	reported := sets.New[string]()
 	for _, n := range news.Nodes {
@@ -90,9 +88,7 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 		t.Errorf("second news: got %d nodes, want none", len(again.Nodes))
 	}
 	// Every refresh reads the namespace, because its annotation pauses all rollouts.
-	if diff := cmp.Diff(map[string]int{"node": 2, "object": 2, "gone": 2, "new": 2, v1alpha1.ManagerNamespace: 1}, read); diff != "" {
-		t.Errorf("read (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "read", map[string]int{"node": 2, "object": 2, "gone": 2, "new": 2, v1alpha1.ManagerNamespace: 1}, read)
 	names := sets.New[string]()
 	for _, n := range got.Nodes {
 		names.Insert(n.Name)
@@ -103,9 +99,7 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 	if want := sets.New("same", "node", "object", "new"); !names.Equal(want) {
 		t.Errorf("got nodes %v, want %v", sets.List(names), sets.List(want))
 	}
-	if hash := cached.clientNodes["object"].Spec.Hash; hash != "newer" {
-		t.Errorf("got a stale StorageClientNode with hash %q, want newer", hash)
-	}
+	check.Equal(t, "hash of a stale StorageClientNode", "newer", cached.clientNodes["object"].Spec.Hash)
 	if cached.clientNodes["gone"] != nil || cached.clientNodes["new"] == nil {
 		t.Errorf("StorageClientNodes: got gone %v, new %v; want only new", cached.clientNodes["gone"], cached.clientNodes["new"])
 	}
@@ -132,9 +126,7 @@ func TestAClaimOrMarkThatCannotBeReadCounts(t *testing.T) {
 	var logged []string
 	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
 	got, err := s.readSnapshot(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if len(got.Claims) != 2 || got.Claims["a"] != (v1alpha1.Disruption{}) || got.Claims["b"].Profile != "eda" || !got.Claims["b"].Since.Time.Equal(since.Time) {
 		t.Errorf("got claims %v, want an empty one of a and the full one of b", got.Claims)
 	}
@@ -148,13 +140,9 @@ func TestAClaimOrMarkThatCannotBeReadCounts(t *testing.T) {
 
 func change(t *testing.T, c client.Client, name string, object client.Object, change func()) {
 	t.Helper()
-	if err := c.Get(t.Context(), client.ObjectKey{Name: name}, object); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: name}, object))
 	change()
-	if err := c.Update(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Update(t.Context(), object))
 }
 
 // A new Node with the name of a deleted one inherits neither its permit nor its note.
@@ -177,9 +165,7 @@ func TestVolumesOfANode(t *testing.T) {
 	if _, err := s.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"a", "b", "c"}, whole(s).Nodes[0].VolumesInUse); diff != "" {
-		t.Errorf("volumes (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "volumes", []string{"a", "b", "c"}, whole(s).Nodes[0].VolumesInUse)
 	for _, keeps := range []bool{true, false} {
 		if got := progressOf(drain.Result{KeepsVolumes: keeps}).KeepsVolumes; got != keeps {
 			t.Errorf("got %t for a drain whose pods keep volumes: %t", got, keeps)

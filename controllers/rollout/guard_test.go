@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -29,15 +30,9 @@ func TestMaintenanceConditionsOfOthersAreKept(t *testing.T) {
 				{State: plan.MaintenanceDraining}, {State: plan.MaintenanceDrained}, {State: plan.MaintenanceDrained, Permitting: true}, {State: plan.MaintenanceNone},
 			} {
 				step.Node = "a"
-				if err := s.Get(t.Context(), client.ObjectKey{Name: "a"}, s.nodes["a"]); err != nil {
-					t.Fatal(err)
-				}
-				if err := s.setMaintenance(t.Context(), step); err != nil {
-					t.Fatal(err)
-				}
-				if err := s.Get(t.Context(), client.ObjectKey{Name: "a"}, &got); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: "a"}, s.nodes["a"]))
+				check.NoError(t, s.setMaintenance(t.Context(), step))
+				check.NoError(t, s.Get(t.Context(), client.ObjectKey{Name: "a"}, &got))
 				ofKind := lists.Filter(got.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
 				if diff := cmp.Diff([]corev1.NodeCondition{other}, ofKind); diff != "" {
 					t.Errorf("%s %s, after %+v (-want +got):\n%s", kind, status, step, diff)
@@ -113,13 +108,9 @@ func TestGuardsAreSetAndRemovedAndOtherKeysAreKept(t *testing.T) {
 			if c.change != nil {
 				c.change(node)
 			}
-			if diff := cmp.Diff(c.during, node.ObjectMeta, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("during (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "during", c.during, node.ObjectMeta, cmpopts.EquateEmpty())
 			removeGuards(node)
-			if diff := cmp.Diff(c.afterward, node.ObjectMeta, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("afterwards (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "afterwards", c.afterward, node.ObjectMeta, cmpopts.EquateEmpty())
 		})
 	}
 }

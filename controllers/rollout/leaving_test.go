@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/test/check"
 )
 
 // TestTaintsOfANodeThatIsLeaving adds one taint to a Node that also has a harmless one.
@@ -46,16 +47,12 @@ func TestTaintsOfANodeThatIsLeaving(t *testing.T) {
 			}})
 			s.UntunedTaint = v1alpha1.UntunedTaint
 			got, err := s.readSnapshot(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			expected := ""
 			if want {
 				expected = key
 			}
-			if leaving := got.Nodes[0].Leaving; leaving != expected {
-				t.Errorf("got taint %q, want %q", leaving, expected)
-			}
+			check.Equal(t, "taint", expected, got.Nodes[0].Leaving)
 		})
 	}
 }
@@ -113,18 +110,14 @@ func TestANodeWithoutAMarkCostsNoAllocations(t *testing.T) {
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "a"}}}, Status: corev1.NodeStatus{
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 	}}
-	if got := testing.AllocsPerRun(5, func() { leavingOf(node, v1alpha1.UntunedTaint, nil) }); got != 0 {
-		t.Errorf("got %.0f allocations, want none", got)
-	}
+	check.Equal(t, "allocations", 0, testing.AllocsPerRun(5, func() { leavingOf(node, v1alpha1.UntunedTaint, nil) }))
 }
 
 // TestANodeThatNeverWasReadyIsUnavailableSinceItsCreation has no condition Ready yet.
 func TestANodeThatNeverWasReadyIsUnavailableSinceItsCreation(t *testing.T) {
 	created := metav1.Date(2026, 11, 21, 11, 59, 40, 0, time.UTC)
 	got, err := passOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: created}}).readSnapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if since := got.Nodes[0].UnavailableSince; since == nil || !since.Equal(created.Time) {
 		t.Errorf("got unavailable since %v, want %s", since, created)
 	}
@@ -160,9 +153,7 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 				Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 			}
 			got, err := passOf(t, node).readSnapshot(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if at := got.Nodes[0].UnavailableSince; (at != nil) != !c.want.IsZero() || (at != nil && !at.Equal(c.want)) {
 				t.Errorf("got unavailable since %v, want %s", at, c.want)
 			}
@@ -247,9 +238,7 @@ func TestTimeSinceWhichANodeIsInMaintenance(t *testing.T) {
 		"of the operator, which counts its own work": {maintainedSince(ready, maintenanceReason, corev1.ConditionTrue, since), time.Time{}},
 	} {
 		got, err := passOf(t, c.node).readSnapshot(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		if at := got.Nodes[0].UnavailableSince; (at != nil) != !c.want.IsZero() || at != nil && !at.Equal(c.want) {
 			t.Errorf("%s: got unavailable since %v, want %s", name, at, c.want)
 		}
@@ -366,12 +355,8 @@ func TestASilentAgentStartsAPass(t *testing.T) {
 	for _, node := range []*corev1.Node{silent, well} {
 		node.Name = "a"
 		got, err := passOf(t, node).readSnapshot(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := node == silent; got.Nodes[0].AgentSilent != want {
-			t.Errorf("got silent %t, want %t", got.Nodes[0].AgentSilent, want)
-		}
+		check.NoError(t, err)
+		check.Equal(t, "silent", node == silent, got.Nodes[0].AgentSilent)
 	}
 }
 
@@ -422,9 +407,7 @@ func TestMaintainerOf(t *testing.T) {
 		"a condition without a reason":      {condition("", corev1.ConditionTrue), "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := maintainerOf(c.node); got != c.want {
-				t.Errorf("got %q, want %q", got, c.want)
-			}
+			check.Equal(t, "result", c.want, maintainerOf(c.node))
 			if seen := watch.NodeChanged(isSameNode).Update(event.UpdateEvent{ObjectOld: &corev1.Node{}, ObjectNew: c.node}); c.want != "" && !seen {
 				t.Error("no pass after the condition was added")
 			}

@@ -3,7 +3,6 @@ package rollout
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -32,34 +32,24 @@ func TestFailuresAreWritten(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	s.Recorder = recorder
 	snapshot, err := s.readSnapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if len(snapshot.Failures) > 0 || snapshot.Profiles[0].Retry != "7/a" {
 		t.Errorf("got failures %v, retry %q; want no failures, retry 7/a", snapshot.Failures, snapshot.Profiles[0].Retry)
 	}
 	for _, next := range []map[string]v1alpha1.ProfileFailures{{"eda": lostNode("a")}, {"eda": lostNode("a"), "smb": lostNode("b")}, {"smb": lostNode("b")}} {
-		if err := s.writeFailures(t.Context(), next); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(next, whole(s).Failures); diff != "" {
-			t.Errorf("in this pass (-want +got):\n%s", diff)
-		}
+		check.NoError(t, s.writeFailures(t.Context(), next))
+		check.Equal(t, "in this pass", next, whole(s).Failures)
 		if snapshot, err = s.readSnapshot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(next, snapshot.Failures); diff != "" {
-			t.Errorf("in the next (-want +got):\n%s", diff)
-		}
+		check.Equal(t, "in the next", next, snapshot.Failures)
 	}
 	close(recorder.Events)
 	var got []string
 	for event := range recorder.Events {
 		got = append(got, event)
 	}
-	if diff := cmp.Diff([]string{"Warning NodeLost a: The Node was deleted"}, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "events", []string{"Warning NodeLost a: The Node was deleted"}, got)
 }
 
 func TestFailuresWrittenByAnotherClientAreAConflict(t *testing.T) {
@@ -69,13 +59,9 @@ func TestFailuresWrittenByAnotherClientAreAConflict(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := stored.DeepCopy()
-	if err := s.Get(t.Context(), client.ObjectKeyFromObject(stored), other); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(stored), other))
 	other.Data["smb"] = lostNode("b").Encode()
-	if err := s.Update(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Update(t.Context(), other))
 	if err := s.writeFailures(t.Context(), nil); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
@@ -84,22 +70,14 @@ func TestFailuresWrittenByAnotherClientAreAConflict(t *testing.T) {
 func TestFailuresThatCannotBeReadAreKept(t *testing.T) {
 	s := passOf(t, failuresConfigMap(map[string]string{"eda": "by hand", "smb": lostNode("b").Encode()}))
 	snapshot, err := s.readSnapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if !snapshot.UnreadFailures.Has("eda") || snapshot.UnreadFailures.Has("smb") {
 		t.Errorf("got unread failures of %v, want eda only", snapshot.UnreadFailures)
 	}
-	if err := s.writeFailures(t.Context(), map[string]v1alpha1.ProfileFailures{"new": {Retry: "1"}}); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.writeFailures(t.Context(), map[string]v1alpha1.ProfileFailures{"new": {Retry: "1"}}))
 	got := failuresConfigMap(nil)
-	if err := s.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]string{"eda": "by hand", "new": `{"retry":"1"}`}, got.Data); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(got), got))
+	check.Equal(t, "data", map[string]string{"eda": "by hand", "new": `{"retry":"1"}`}, got.Data)
 }
 
 // TestALostNodeStopsItsProfileAfterAnEditOfTheRolloutRules has a recorded failure, and a claim of a lost node that is not recorded yet.
@@ -114,9 +92,7 @@ func TestALostNodeStopsItsProfileAfterAnEditOfTheRolloutRules(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, Data: map[string]string{"a": claim.Encode()},
 	})
 	snapshot, err := s.readSnapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	change := plan.NewSession(snapshot).Plan().Failures
 	if change == nil || len(change.Profiles["eda"].Boots) != 1 || len(change.Profiles["eda"].Boots[0].Nodes) != 2 {
 		t.Errorf("got failures %+v, want nodes a and z", change)
@@ -134,13 +110,9 @@ func TestAClaimsPermitIsWrittenAndOtherClaimsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	claim := v1alpha1.Disruption{Profile: "eda", NodeUID: "u", Permit: &v1alpha1.ClaimedPermit{BootHash: "h"}}
-	if err := s.applyStep(t.Context(), plan.UpdateClaim{OnNode: plan.OnNode{Node: "a"}, Claim: claim}); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.applyStep(t.Context(), plan.UpdateClaim{OnNode: plan.OnNode{Node: "a"}, Claim: claim}))
 	want := map[string]v1alpha1.Disruption{"a": claim, "b": {Profile: "eda"}}
-	if diff := cmp.Diff(want, whole(s).Claims); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, whole(s).Claims)
 }
 
 // TestFailuresOfNodesNotReadLiveAreNotRecorded uses a plan whose failed nodes change between two runs.

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +25,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/test/check"
 )
 
 // TestWorkersWriteToOneCluster returns many nodes to service at once. All of them share one ConfigMap, and no worker may
@@ -64,22 +64,16 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 		t.Fatalf("got skipped %v, want none", p.out.Skipped())
 	}
 	got := &corev1.ConfigMap{}
-	if err := p.Get(t.Context(), client.ObjectKeyFromObject(claims), got); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, p.Get(t.Context(), client.ObjectKeyFromObject(claims), got))
 	var left []string
 	for name := range got.Data {
 		left = append(left, name)
 	}
 	slices.Sort(left)
-	if diff := cmp.Diff([]string{"new", "other"}, left); diff != "" {
-		t.Errorf("claims (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "claims", []string{"new", "other"}, left)
 	for _, name := range names {
 		node, object := &corev1.Node{}, &v1alpha1.StorageClientNode{}
-		if err := errors.Join(p.Get(t.Context(), client.ObjectKey{Name: name}, node), p.Get(t.Context(), client.ObjectKey{Name: name}, object)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, errors.Join(p.Get(t.Context(), client.ObjectKey{Name: name}, node), p.Get(t.Context(), client.ObjectKey{Name: name}, object)))
 		if node.Spec.Unschedulable || object.Spec.RebootPermit != nil || object.Status.Rollout == nil {
 			t.Errorf("%s: got unschedulable %t, permit %v, note %v", name, node.Spec.Unschedulable, object.Spec.RebootPermit, object.Status.Rollout)
 		}
@@ -102,9 +96,7 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 			before := s.claims.DeepCopy()
 			if overtaken {
 				before.Data["other"] = `{"profile":"eda"}`
-				if err := s.Update(t.Context(), before); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, s.Update(t.Context(), before))
 			}
 			began, proceed := make(chan struct{}), make(chan struct{})
 			go func() {
@@ -129,13 +121,9 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 				}
 			}
 			got := &corev1.ConfigMap{}
-			if err := s.Get(t.Context(), client.ObjectKeyFromObject(claims), got); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, s.Get(t.Context(), client.ObjectKeyFromObject(claims), got))
 			first, err := strconv.Atoi(before.ResourceVersion)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			writes := 1
 			if overtaken {
 				writes = 0
@@ -150,9 +138,7 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 func passOf(t *testing.T, objects ...client.Object) *pass {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&corev1.Node{}, &v1alpha1.StorageClientNode{}).Build()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -210,9 +196,7 @@ func TestANodesStepsAreAppliedInOrderUntilOneFails(t *testing.T) {
 	want := map[string][]string{
 		"a": {"cordon true", "permit", "cordon false"}, "b": {"cordon true", "permit"}, "c": {"cordon true", "permit", "cordon false"}, "d": {"cordon true"},
 	}
-	if diff := cmp.Diff(want, applied); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "applied", want, applied)
 	if drained := sets.KeySet(p.inspected); !drained.Equal(sets.New("a", "b", "c")) {
 		t.Errorf("got drains of %v, want a, b and c", sets.List(drained))
 	}
@@ -265,9 +249,7 @@ func TestOnlyAWithdrawalIsAppliedAfterAFailedRecord(t *testing.T) {
 				p.out.Skip("a", nil)
 			}
 			p.applyChain(t.Context(), "a", test.steps)
-			if diff := cmp.Diff(test.want, written); diff != "" {
-				t.Errorf("writes (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "writes", test.want, written)
 		})
 	}
 }
@@ -276,9 +258,7 @@ func TestOnlyAWithdrawalIsAppliedAfterAFailedRecord(t *testing.T) {
 func readerOfPods(t *testing.T, pods ...client.Object) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, errors.Join(corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme)))
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(pods...).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 }

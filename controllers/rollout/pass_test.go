@@ -15,6 +15,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/test/check"
 )
 
 // Nodes wait for the pass after a pass with steps.
@@ -113,9 +114,7 @@ func TestTheNewsOfAPassIsComplete(t *testing.T) {
 				t.Fatal(err)
 			}
 			former := whole(p)
-			if err := act(t.Context(), p); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, act(t.Context(), p))
 			p.session.Update(p.news())
 			if diff := cmp.Diff(former, whole(p)); diff == "" {
 				t.Error("the act changes nothing")

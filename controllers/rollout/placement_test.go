@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // TestNodesThatCanRunTheManager has the manager on node m. The other node is n.
@@ -66,9 +67,7 @@ func TestNodesThatCanRunTheManager(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.live = sets.New("m")
-			if err := s.refreshNodes(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, s.refreshNodes(t.Context()))
 			for _, n := range whole(s).Nodes {
 				switch {
 				case n.Name == "m" && !n.TakesManager:

@@ -3,13 +3,13 @@ package rollout
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestImmutableConfigMapsAreNamed(t *testing.T) {
@@ -17,12 +17,8 @@ func TestImmutableConfigMapsAreNamed(t *testing.T) {
 		object := failuresConfigMap(nil)
 		object.Name, object.Immutable = name, ptr.To(true)
 		snapshot, err := passOf(t, object).readSnapshot(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff([]string{v1alpha1.ManagerNamespace + "/" + name}, snapshot.Immutable); diff != "" {
-			t.Error(diff)
-		}
+		check.NoError(t, err)
+		check.Equal(t, "result", []string{v1alpha1.ManagerNamespace + "/" + name}, snapshot.Immutable)
 	}
 }
 

@@ -10,11 +10,11 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestTheClientNodeCacheKeepsTheComparedFields(t *testing.T) {
@@ -37,12 +37,8 @@ func TestTheClientNodeCacheKeepsTheComparedFields(t *testing.T) {
 	}
 	full.MountPoint, full.PodUIDs = "", nil
 	want := []v1alpha1.MountStatus{{Server: "filer", Protocol: "NFSv4.1"}, full}
-	if diff := cmp.Diff(want, clientNode.Status.Mounts); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(&sample, clientNode.Status.Sample); diff != "" {
-		t.Errorf("the cache drops samples that observing trials need (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, clientNode.Status.Mounts)
+	check.Equal(t, "the cache drops samples that observing trials need", &sample, clientNode.Status.Sample)
 }
 
 // largeNode returns a StorageClientNode with 128 mounts and 64 settings, as the watch delivers it.
@@ -66,13 +62,9 @@ func largeNode(t testing.TB, number int) *v1alpha1.StorageClientNode {
 		})
 	}
 	data, err := json.Marshal(clientNode)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	read := &v1alpha1.StorageClientNode{}
-	if err := json.Unmarshal(data, read); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal(data, read))
 	return read
 }
 
@@ -87,9 +79,7 @@ func TestTheCacheSharesEqualStrings(t *testing.T) {
 		if _, err := keep(clientNode); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, clientNode); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		check.Equal(t, "client node", want, clientNode)
 	}
 	for name, texts := range map[string][2]string{
 		"a setting's key":      {a.Spec.Settings[63].Key, b.Spec.Settings[63].Key},
@@ -172,9 +162,7 @@ func BenchmarkCachedNode(b *testing.B) {
 				before := liveHeap()
 				for i := range nodes {
 					object, err := keep(largeNode(b, i))
-					if err != nil {
-						b.Fatal(err)
-					}
+					check.NoError(b, err)
 					stored = append(stored, object)
 				}
 				b.ReportMetric(float64(liveHeap()-before)/nodes/1024, "KiB/node")

@@ -3,6 +3,8 @@ package store
 import (
 	"testing"
 	"time"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestPace(t *testing.T) {
@@ -18,9 +20,7 @@ func TestPace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var pace Pace
-			if remaining := pace.Begin(every, now); remaining != 0 {
-				t.Errorf("got a wait of %s for the first pass, want none", remaining)
-			}
+			check.Equal(t, "wait for the first pass", 0, pace.Begin(every, now))
 			if remaining := pace.Remaining(every, now.Add(test.after)); remaining != test.remaining {
 				t.Errorf("got %s remaining, want %s", remaining, test.remaining)
 			}
@@ -52,9 +52,7 @@ func TestSooner(t *testing.T) {
 		"the first of equal waits": {[]time.Duration{time.Minute, time.Minute}, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Sooner(test.waits...); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
+			check.Equal(t, "result", test.want, Sooner(test.waits...))
 		})
 	}
 }

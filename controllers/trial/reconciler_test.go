@@ -23,6 +23,7 @@ import (
 	"github.com/storageclient/operator/controllers/trial/plan"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/check"
 )
 
 // bench is a reconciler with an API server, to which other clients write too.
@@ -35,9 +36,7 @@ type bench struct {
 func newBench(t *testing.T, objects ...client.Object) bench {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), storagev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, errors.Join(corev1.AddToScheme(scheme), storagev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	clock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.StorageClientNode{}, &v1alpha1.StorageClientTrial{}).Build()
 	return bench{&Reconciler{Client: c, Clock: clock, Results: &Results{Clock: clock}}, t, clock}
@@ -111,9 +110,7 @@ func TestAProbeThroughTheAPI(t *testing.T) {
 	if b.clientNode().Spec.Trial != nil {
 		t.Fatal("got an order before the trial runner, want none")
 	}
-	if err := b.Create(t.Context(), pod(component)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, b.Create(t.Context(), pod(component)))
 	b.pass()
 	clientNode := b.clientNode()
 	order := clientNode.Spec.Trial
@@ -121,9 +118,7 @@ func TestAProbeThroughTheAPI(t *testing.T) {
 		t.Fatalf("got order %+v, want filer:/data of pv1", order)
 	}
 	clientNode.Status.Trial = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: 4}
-	if err := b.Status().Update(t.Context(), clientNode); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, b.Status().Update(t.Context(), clientNode))
 	b.pass()
 	if b.clientNode().Spec.Trial != nil {
 		t.Error("got an order after the response, want none")
@@ -216,13 +211,9 @@ func TestAFailedWriteIsNamedOnlyUntilTheNextPass(t *testing.T) {
 	}
 	b.clock.Step(passEvery)
 	b.Client = working
-	if err := b.Delete(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1"}}); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, b.Delete(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1"}}))
 	b.pass()
-	if b.failure != "" {
-		t.Errorf("got failure %q after a pass without writes", b.failure)
-	}
+	check.Equal(t, "failure of a pass without writes", "", b.failure)
 }
 
 func TestAClaimedNodeGetsNoTrial(t *testing.T) {
@@ -249,15 +240,11 @@ func TestPassesAreSpaced(t *testing.T) {
 func TestTheNodeOfARunnerThatIsNotScheduledYet(t *testing.T) {
 	p := pod(component)
 	p.Spec.NodeName = ""
-	if got := nodeOf(p); got != "" {
-		t.Errorf("got node %q, want none", got)
-	}
+	check.Equal(t, "node", "", nodeOf(p))
 	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}}}}},
 	}}}
-	if got := nodeOf(p); got != "n1" {
-		t.Errorf("got node %q, want n1", got)
-	}
+	check.Equal(t, "node", "n1", nodeOf(p))
 }
 
 // A volume of SMB has no probe. The result names the reason, and no node changes.
@@ -292,9 +279,7 @@ func TestARequestForASampleIsWrittenAndRemoved(t *testing.T) {
 	b := newBench(t, cluster()...)
 	for _, want := range []*v1alpha1.NodeSample{{ID: "a", Seconds: 60, Volumes: []string{"pv1"}}, nil} {
 		step := plan.SetSample{Node: plan.Node{Node: b.node(), ClientNode: b.clientNode()}, Sample: want}
-		if err := b.applyStep(t.Context(), step); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, b.applyStep(t.Context(), step))
 		if diff := cmp.Diff(want, b.clientNode().Spec.Sample); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", step, diff)
 		}

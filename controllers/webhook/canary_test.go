@@ -23,6 +23,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/test/check"
 )
 
 const unproven = "created without mountOptions of StorageClientProfile eda: not proven yet; added after the first successful mount"
@@ -31,9 +32,7 @@ const unproven = "created without mountOptions of StorageClientProfile eda: not 
 func evidenceFor(t testing.TB, h *volumeHandler, pv *corev1.PersistentVolume) []corev1.ConfigMap {
 	t.Helper()
 	v, _, err := h.reader.EvaluateNew(t.Context(), pv, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	set, changes := judge.SetOf(judge.SourceOf(pv), v.Set, v.RuleSet, v.Rules), ledger.Changes{}
 	set.Next(optionset.Event{Kind: optionset.Mounted, Blame: optionset.Blame{Volume: "first", Text: "n1 has mounted first"}})
 	for key, value := range set.Encode() {
@@ -52,9 +51,7 @@ func evidenceFor(t testing.TB, h *volumeHandler, pv *corev1.PersistentVolume) []
 func prove(t testing.TB, h *volumeHandler, pv *corev1.PersistentVolume) {
 	t.Helper()
 	for _, page := range evidenceFor(t, h, pv) {
-		if err := h.reader.Reader.(client.Client).Create(t.Context(), &page); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, h.reader.Reader.(client.Client).Create(t.Context(), &page))
 	}
 }
 
@@ -74,9 +71,7 @@ func reserving(t testing.TB, funcs interceptor.Funcs, objects ...client.Object) 
 func reservations(t testing.TB, h *volumeHandler) []*corev1.ConfigMap {
 	t.Helper()
 	var all corev1.ConfigMapList
-	if err := h.reader.List(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, h.reader.List(t.Context(), &all))
 	return ledger.ReservationsIn(all.Items)
 }
 
@@ -101,9 +96,7 @@ func TestANewVolumeGetsUnprovenOptionsOnlyAsTheCanary(t *testing.T) {
 	planned := newProfile(rule(allNFS, "nocto"), unprobed, func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan })
 	reservedFor := func(pv *corev1.PersistentVolume) *corev1.ConfigMap {
 		v, _, err := newHandler(t, interceptor.Funcs{}, never).reader.EvaluateNew(t.Context(), pv, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		out := judge.ReservationFor(pv, v.Set)
 		out.UID = "reserved"
 		return out
@@ -164,9 +157,7 @@ func TestANewVolumeGetsUnprovenOptionsOnlyAsTheCanary(t *testing.T) {
 			if test.canary || test.silent {
 				want = nil
 			}
-			if diff := cmp.Diff(want, response.Warnings); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "warnings", want, response.Warnings)
 			if stored := reservations(t, h); len(stored) != test.stored {
 				t.Errorf("got reservations %v, want %d", stored, test.stored)
 			}
@@ -246,10 +237,6 @@ func TestASlowReservationLeavesTheVolumeOut(t *testing.T) {
 	h := reserving(t, slow, newProfile(rule(allNFS, "nocto"), unprobed))
 	req := creation(t, newVolume())
 	response := h.Handle(t.Context(), req)
-	if diff := cmp.Diff(newVolume(), created(t, req, response)); diff != "" {
-		t.Errorf("the volume is changed (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{unproven}, response.Warnings); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "the volume is changed", newVolume(), created(t, req, response))
+	check.Equal(t, "warnings", []string{unproven}, response.Warnings)
 }

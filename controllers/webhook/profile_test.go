@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -118,9 +119,7 @@ func TestValidateCreate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			allow, err := catalogue.NewAllowList(test.allow)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			warnings, err := (&profileValidator{allow: allow}).ValidateCreate(context.Background(), test.profile)
 			if (err != nil) != (len(test.rejected) > 0) || err != nil && !apierrors.IsInvalid(err) {
 				t.Fatalf("got error %v, want it to contain %q", err, test.rejected)

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // office contains a CertificateReconciler and its test environment.
@@ -96,9 +97,7 @@ func TestCertificatesAreCreatedAndPublished(t *testing.T) {
 	}
 	data := o.secret()
 	pair, err := tls.X509KeyPair(data["tls.crt"], data["tls.key"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for i, bundle := range o.trusted() {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(bundle) {
@@ -137,20 +136,14 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 			before := o.secret()
 			if test.damage != nil {
 				damaged := emptySecret()
-				if err := o.Get(context.Background(), client.ObjectKeyFromObject(damaged), damaged); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, o.Get(context.Background(), client.ObjectKeyFromObject(damaged), damaged))
 				test.damage(damaged.Data)
-				if err := o.Update(context.Background(), damaged); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, o.Update(context.Background(), damaged))
 			}
 			o.clock.SetTime(o.clock.Now().Add(test.after))
 			o.reconcile()
 			after := o.secret()
-			if changed := !bytes.Equal(before["tls.crt"], after["tls.crt"]); changed != test.newServer {
-				t.Errorf("got a new certificate %t, want %t", changed, test.newServer)
-			}
+			check.Equal(t, "new certificate", test.newServer, !bytes.Equal(before["tls.crt"], after["tls.crt"]))
 			if changed := !bytes.Equal(before["ca.crt"], after["ca.crt"]); changed != test.newAuthority {
 				t.Errorf("got a new authority %t, want %t", changed, test.newAuthority)
 			}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -32,15 +31,14 @@ import (
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
+	"github.com/storageclient/operator/test/check"
 )
 
 func newScheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, add(scheme))
 	}
 	return scheme
 }
@@ -72,9 +70,7 @@ func newVolume(change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolum
 func creation(t testing.TB, pv *corev1.PersistentVolume) admission.Request {
 	t.Helper()
 	raw, err := json.Marshal(pv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
 		UID: "u", Name: pv.Name, Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: raw},
 	}}
@@ -86,24 +82,16 @@ func created(t *testing.T, req admission.Request, response admission.Response) *
 	if !response.Allowed {
 		t.Fatalf("got the volume denied: %v", response.Result)
 	}
-	if err := response.Complete(req); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, response.Complete(req))
 	object := map[string]any{}
-	if err := json.Unmarshal(req.Object.Raw, &object); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal(req.Object.Raw, &object))
 	for _, o := range operations(t, response) {
 		add(object, o)
 	}
 	raw, err := json.Marshal(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	pv := &corev1.PersistentVolume{}
-	if err := json.Unmarshal(raw, pv); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal(raw, pv))
 	return pv
 }
 
@@ -113,9 +101,7 @@ func operations(t *testing.T, response admission.Response) []operation {
 	if len(response.Patch) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(response.Patch, &list); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal(response.Patch, &list))
 	for _, o := range list {
 		if o.Op != "add" {
 			t.Errorf("got operation %+v, want only additions", o)
@@ -184,23 +170,17 @@ func TestNewVolumesGetTheOptionsOfTheReconciler(t *testing.T) {
 			req := creation(t, test.volume)
 			got := created(t, req, h.Handle(context.Background(), req))
 			if test.want == nil {
-				if diff := cmp.Diff(test.volume, got); diff != "" {
-					t.Errorf("the volume is changed (-want +got):\n%s", diff)
-				}
+				check.Equal(t, "the volume is changed", test.volume, got)
 				return
 			}
-			if diff := cmp.Diff(test.want, got.Spec.MountOptions); diff != "" {
-				t.Errorf("options (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "options", test.want, got.Spec.MountOptions)
 			for key, value := range test.volume.Annotations {
 				if got.Annotations[key] != value {
 					t.Errorf("annotation %s: got %q, want %q", key, got.Annotations[key], value)
 				}
 			}
 			v, _, err := h.reader.EvaluateNew(context.Background(), got, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if v.Action != judge.ActionNone || v.State != judge.StateUpToDate {
 				t.Errorf("got a change by the reconciler after the webhook: %s: %s", v.Action, v.Message)
 			}
@@ -286,9 +266,7 @@ func seen(t *testing.T, result string) float64 {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(volumesSeen)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, m := range families[0].Metric {
 		if m.Label[0].GetValue() == result {
 			return m.GetCounter().GetValue()
@@ -367,20 +345,14 @@ func TestNewVolumesStayUnchangedWhileTheirOptionsAreStopped(t *testing.T) {
 	h := newHandler(t, interceptor.Funcs{}, fast, newVolume())
 	pass(t, h)
 	written := &corev1.PersistentVolume{}
-	if err := h.reader.Get(t.Context(), types.NamespacedName{Name: "pv"}, written); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, h.reader.Get(t.Context(), types.NamespacedName{Name: "pv"}, written))
 	var mark struct {
 		Set   string   `json:"set"`
 		Rules []string `json:"rules"`
 	}
-	if err := json.Unmarshal([]byte(written.Annotations[v1alpha1.MountOptionsStepAnnotation]), &mark); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal([]byte(written.Annotations[v1alpha1.MountOptionsStepAnnotation]), &mark))
 	failure, err := json.Marshal(map[string]any{"set": mark.Set, "rules": mark.Rules, "driver": "kubernetes.io/nfs", "options": []string{"nconnect=4"}, "message": "exit status 32"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	bad := newVolume(func(pv *corev1.PersistentVolume) {
 		pv.Name = "bad"
 		metav1.SetMetaDataAnnotation(&pv.ObjectMeta, v1alpha1.FailedMountOptionsAnnotation, string(failure))
@@ -399,17 +371,11 @@ func TestNewVolumesStayUnchangedWhileTheirOptionsAreStopped(t *testing.T) {
 			h := newHandler(t, interceptor.Funcs{}, fast, bad)
 			pass(t, h)
 			var current v1alpha1.StorageClientProfile
-			if err := h.reader.Get(t.Context(), client.ObjectKeyFromObject(fast), &current); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, h.reader.Get(t.Context(), client.ObjectKeyFromObject(fast), &current))
 			current.Spec = test.profile.Spec
-			if err := h.reader.Reader.(client.Client).Update(t.Context(), &current); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, h.reader.Reader.(client.Client).Update(t.Context(), &current))
 			response := h.Handle(t.Context(), req)
-			if diff := cmp.Diff(test.want, created(t, req, response).Spec.MountOptions); diff != "" {
-				t.Errorf("options (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "options", test.want, created(t, req, response).Spec.MountOptions)
 			if warnings := strings.Join(response.Warnings, " "); !strings.HasSuffix(warnings, test.warned) || (test.warned == "") != (warnings == "") {
 				t.Errorf("got warnings %q, want %q", warnings, test.warned)
 			}

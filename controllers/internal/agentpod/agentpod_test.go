@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestReady(t *testing.T) {
@@ -22,9 +23,7 @@ func TestReady(t *testing.T) {
 		"a Pod that is Ready and on its way out": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}}, Status: ready}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := IsReady(&test.pod); got != test.want {
-				t.Errorf("got %t, want %t", got, test.want)
-			}
+			check.Equal(t, "result", test.want, IsReady(&test.pod))
 		})
 	}
 }
@@ -46,9 +45,7 @@ func TestSilent(t *testing.T) {
 		"the report is from the previous boot": {reported("boot-1"), true, "the node's agent has not reported since the node's last boot"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := SilentReason(node, test.clientNode, test.ready); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
+			check.Equal(t, "result", test.want, SilentReason(node, test.clientNode, test.ready))
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
@@ -58,9 +59,7 @@ func TestAHeldProfileKeepsEveryCurrentSetting(t *testing.T) {
 		inForce = append(inForce, v1alpha1.NodeSetting{Key: key, Value: "1", Profile: "a", OnRemoval: v1alpha1.DeletionRetain})
 	}
 	view := NewProfileSet([]v1alpha1.StorageClientProfile{profile("a", 0, "4096", inPlanMode)}, catalogue.AllowList{})
-	if diff := cmp.Diff(inForce, view.Desired(node(), carrying(inForce...)).Settings); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", inForce, view.Desired(node(), carrying(inForce...)).Settings)
 }
 
 func TestWanted(t *testing.T) {
@@ -108,9 +107,7 @@ func TestWanted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := NewProfileSet(test.profiles, catalogue.AllowList{}).Desired(node(), test.clientNode)
-			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(nodesettings.Result{}, "Hash", "BootHash"), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, "result", test.want, got, cmpopts.IgnoreFields(nodesettings.Result{}, "Hash", "BootHash"), cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -188,13 +185,9 @@ func TestReportOf(t *testing.T) {
 func TestRestoresPending(t *testing.T) {
 	clientNode := carrying(v1alpha1.NodeSetting{Key: "kernelArgument/ihash_entries"})
 	clientNode.Status.RebootRequiredBy = []string{"kernelArgument/ihash_entries", "kernelArgument/dhash_entries"}
-	if diff := cmp.Diff([]string{"kernelArgument/dhash_entries"}, RestoresPending(clientNode)); diff != "" {
-		t.Errorf("with settings (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "with settings", []string{"kernelArgument/dhash_entries"}, RestoresPending(clientNode))
 	clientNode.Spec.Release = true
-	if diff := cmp.Diff([]string{"kernelArgument/dhash_entries", "kernelArgument/ihash_entries"}, RestoresPending(clientNode)); diff != "" {
-		t.Errorf("on release (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "on release", []string{"kernelArgument/dhash_entries", "kernelArgument/ihash_entries"}, RestoresPending(clientNode))
 }
 
 func TestApprovedAcceptsTheAnnotationAndTheField(t *testing.T) {

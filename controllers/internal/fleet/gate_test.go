@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -37,9 +38,7 @@ func TestANodeThatDoesNotConfirmItsSettingsNamesTheReason(t *testing.T) {
 			clientNode.Spec.Settings = []v1alpha1.NodeSetting{{Key: netKey, Value: values[netKey], Profile: "p"}}
 			clientNode.Status = v1alpha1.StorageClientNodeStatus{BootID: test.bootID, ObservedGeneration: 1, Settings: []v1alpha1.SettingStatus{test.status}}
 			all := fleet.Snapshot{Profiles: fleet.NewProfileSet(nil, catalogue.AllowList{}), Ready: map[string]bool{"n": true}}
-			if got := fleet.GateEntry(all, node, clientNode, "").Unconfirmed; got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
+			check.Equal(t, "result", test.want, fleet.GateEntry(all, node, clientNode, "").Unconfirmed)
 		})
 	}
 }
@@ -54,8 +53,6 @@ func TestATunnelThatAccusesBelongsToItsNode(t *testing.T) {
 		clientNode.Status.ObservedGeneration, clientNode.Status.BootID = 1, "b"
 		node.Status.NodeInfo.BootID = "b"
 		all := fleet.Snapshot{Profiles: fleet.NewProfileSet(nil, catalogue.AllowList{}), Ready: map[string]bool{"n": true}}
-		if got := fleet.GateEntry(all, node, clientNode, "").Accuser; got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		check.Equal(t, "result", want, fleet.GateEntry(all, node, clientNode, "").Accuser)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 )
@@ -65,9 +66,7 @@ func TestASetIsKeptWhileDeclarationsAreEqual(t *testing.T) {
 			}
 		})
 	}
-	if got := first.ByName("a").Spec.Node.Sysctls["net.core.somaxconn"]; got != "4096" {
-		t.Errorf("the first set has %s", got)
-	}
+	check.Equal(t, "value in the first set", "4096", first.ByName("a").Spec.Node.Sysctls["net.core.somaxconn"])
 }
 
 // A node's labels determine which profiles select it, and so may the labels of its next version.
@@ -187,9 +186,7 @@ func TestASnapshotFindsTheNodesOfAProfile(t *testing.T) {
 			for _, node := range all.Concerned(profile) {
 				got = append(got, node.Name)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", name, diff)
-			}
+			check.Equal(t, name, test.want, got)
 		}
 	}
 }
@@ -209,9 +206,7 @@ func TestASetWithOneProfileAsItIsNow(t *testing.T) {
 		t.Errorf("got value %s of the edited profile in the set %v", text, namesOf(got.All()))
 	}
 	added := stored("c", "4", "1024")
-	if diff := cmp.Diff([]string{"a", "b", "c"}, namesOf(set.With(&added, catalogue.AllowList{}).All())); diff != "" {
-		t.Errorf("a new profile (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "a new profile", []string{"a", "b", "c"}, namesOf(set.With(&added, catalogue.AllowList{}).All()))
 }
 
 func TestASetDoesNotKeepItsArguments(t *testing.T) {
@@ -219,9 +214,7 @@ func TestASetDoesNotKeepItsArguments(t *testing.T) {
 	profiles := []v1alpha1.StorageClientProfile{stored("a", "1", "4096")}
 	set := sets.Of(lists.Pointers(profiles), catalogue.AllowList{})
 	profiles[0].Spec.Node.Sysctls["net.core.somaxconn"] = "1"
-	if got := set.ByName("a").Spec.Node.Sysctls["net.core.somaxconn"]; got != "4096" {
-		t.Errorf("got %s", got)
-	}
+	check.Equal(t, "value in the set", "4096", set.ByName("a").Spec.Node.Sysctls["net.core.somaxconn"])
 }
 
 // The cache of one node must not affect another node: if profiles conflict, each node keeps its current value.

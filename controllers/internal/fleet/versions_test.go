@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 )
@@ -17,17 +18,13 @@ func TestSetsFollowTheNewestVersionOfAProfile(t *testing.T) {
 		}
 		of("1", "4096")
 		of("1", "1024")
-		if got := of("2", "1024"); got != "1024" {
-			t.Errorf("got %s", got)
-		}
+		check.Equal(t, "value in the set", "1024", of("2", "1024"))
 	})
 	t.Run("the caller changes its list", func(t *testing.T) {
 		var sets ProfileSets
 		list := []v1alpha1.StorageClientProfile{stored("a", "1", "4096")}
 		sets.Of(lists.Pointers(list), catalogue.AllowList{})
 		list[0] = stored("a", "2", "1024")
-		if got := sets.Of(lists.Pointers(list), catalogue.AllowList{}).ByName("a").Spec.Node.Sysctls[key]; got != "1024" {
-			t.Errorf("got %s", got)
-		}
+		check.Equal(t, "value in the set", "1024", sets.Of(lists.Pointers(list), catalogue.AllowList{}).ByName("a").Spec.Node.Sysctls[key])
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -280,15 +281,11 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Admit(lists.Pointers(test.nodes), test.policy, now)
-			if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got.Admitted))); diff != "" {
-				t.Errorf("admitted (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "admitted", test.want, slices.Sorted(maps.Keys(got.Admitted)))
 			if test.notes == nil {
 				test.notes = map[string]string{}
 			}
-			if diff := cmp.Diff(test.notes, got.Notes); diff != "" {
-				t.Errorf("notes (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "notes", test.notes, got.Notes)
 		})
 	}
 }
@@ -303,9 +300,7 @@ func TestAdmitReportsTheCanaries(t *testing.T) {
 	if !got.Admitted["a"] || !got.Admitted["c"] {
 		t.Fatalf("admitted %v", got.Admitted)
 	}
-	if diff := cmp.Diff(map[string]bool{"a": true}, got.Canaries); diff != "" {
-		t.Errorf("canaries (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "canaries", map[string]bool{"a": true}, got.Canaries)
 }
 
 func other(n *Node) {
@@ -333,9 +328,7 @@ func TestAdmitQueued(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := Admit(lists.Pointers(test.nodes), one, now)
 			got.AdmitQueued(func(name string) bool { return !slices.Contains(test.stuck, name) })
-			if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got.Admitted))); diff != "" {
-				t.Errorf("admitted (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "admitted", test.want, slices.Sorted(maps.Keys(got.Admitted)))
 			for name := range got.Admitted {
 				if note, found := got.Notes[name]; found {
 					t.Errorf("%s is admitted, but has a note to wait: %s", name, note)
@@ -347,9 +340,7 @@ func TestAdmitQueued(t *testing.T) {
 
 func TestAdmitReportsTheEndOfTheSoak(t *testing.T) {
 	got := Admit(lists.Pointers([]Node{taken("a", 2, 40*time.Second), waiting("b", 1)}), policy(nil), now)
-	if want := 20 * time.Second; got.Next != want {
-		t.Errorf("got the next evaluation in %s, want %s", got.Next, want)
-	}
+	check.Equal(t, "time until the next evaluation", 20*time.Second, got.Next)
 }
 
 func TestShareIsRoundedDownAndNeverUnderOne(t *testing.T) {
@@ -364,9 +355,7 @@ func TestShareIsRoundedDownAndNeverUnderOne(t *testing.T) {
 		"nonsense counts as one":       {intstr.FromString("many"), 30, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := v1alpha1.ResolveShare(test.limit, test.nodes); got != test.want {
-				t.Errorf("got %d, want %d", got, test.want)
-			}
+			check.Equal(t, "result", test.want, v1alpha1.ResolveShare(test.limit, test.nodes))
 		})
 	}
 }
@@ -530,12 +519,8 @@ func TestOneServersWordHoldsOnlyItsNodes(t *testing.T) {
 				rules = policy(nil)
 			}
 			got := Admit(lists.Pointers(test.nodes), rules, now)
-			if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got.Admitted))); diff != "" {
-				t.Errorf("admitted (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.notes, got.Notes, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("notes (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "admitted", test.want, slices.Sorted(maps.Keys(got.Admitted)))
+			check.Equal(t, "notes", test.notes, got.Notes, cmpopts.EquateEmpty())
 			if diff := cmp.Diff(test.stuck, got.Stuck, cmpopts.EquateEmpty()); diff != "" || got.Stopped != test.stopped {
 				t.Errorf("got stopped %t, stuck (-want +got):\n%s", got.Stopped, diff)
 			}

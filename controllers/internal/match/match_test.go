@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/builders"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -59,9 +60,7 @@ func TestSelector(t *testing.T) {
 			if test.profile != nil {
 				test.profile(&profile.Spec)
 			}
-			if got := SelectorOf(profile, catalogue.AllowList{}).Matches(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: test.labels}}); got != test.want {
-				t.Errorf("got %t, want %t", got, test.want)
-			}
+			check.Equal(t, "result", test.want, SelectorOf(profile, catalogue.AllowList{}).Matches(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: test.labels}}))
 		})
 	}
 }
@@ -124,9 +123,7 @@ func TestStandingOf(t *testing.T) {
 			profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{v1alpha1.Finalizer}}}
 			profile.Spec.AllNodes = true
 			test.change(profile)
-			if got := PhaseOf(profile, catalogue.AllowList{}); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
+			check.Equal(t, "result", test.want, PhaseOf(profile, catalogue.AllowList{}))
 		})
 	}
 }

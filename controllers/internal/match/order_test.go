@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 var noon = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
@@ -50,9 +51,7 @@ func TestInTurn(t *testing.T) {
 			for _, turn := range InTurn(c.nodes, c.rule) {
 				got = append(got, turn.Name)
 			}
-			if order := strings.Join(got, " "); order != c.want {
-				t.Errorf("got  %s\nwant %s", order, c.want)
-			}
+			check.Equal(t, "result", c.want, strings.Join(got, " "))
 		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // TestRequestsDuringACallJoinTheNextCall blocks the first call until all other requests wait. The second call starts after all requests
@@ -49,12 +51,8 @@ func TestRequestsDuringACallJoinTheNextCall(t *testing.T) {
 		got = append(got, <-answers)
 	}
 	slices.SortFunc(got, func(a, b answer) int { return a.number - b.number })
-	if diff := cmp.Diff([]answer{{1, false}, {2, true}, {2, true}, {2, true}}, got, cmp.AllowUnexported(answer{})); diff != "" {
-		t.Errorf("results (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([][]int{{1}, {2, 3, 4}}, calls); diff != "" {
-		t.Errorf("calls (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "results", []answer{{1, false}, {2, true}, {2, true}, {2, true}}, got, cmp.AllowUnexported(answer{}))
+	check.Equal(t, "calls", [][]int{{1}, {2, 3, 4}}, calls)
 }
 
 // No caller receives the result of a call that panicked as a success.
@@ -78,9 +76,7 @@ func TestASharedCallThatPanicsReturnsAnError(t *testing.T) {
 		runtime.Gosched()
 	}
 	j.calling.Unlock()
-	if recovered := <-first; recovered != "broken" {
-		t.Errorf("recovered %v", recovered)
-	}
+	check.Equal(t, "recovered value", "broken", <-first)
 	if err := <-second; !errors.Is(err, errBrokenOff) {
 		t.Errorf("got %v", err)
 	}

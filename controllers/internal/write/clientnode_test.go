@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // reporting returns a StorageClientNode with most fields set, except for the rollout status.
@@ -34,18 +35,14 @@ func reporting() *v1alpha1.StorageClientNode {
 func newClient(t *testing.T) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, v1alpha1.AddToScheme(scheme))
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(reporting()).WithStatusSubresource(&v1alpha1.StorageClientNode{}).Build()
 }
 
 func readNode(t *testing.T, c client.Client) *v1alpha1.StorageClientNode {
 	t.Helper()
 	var got v1alpha1.StorageClientNode
-	if err := c.Get(t.Context(), types.NamespacedName{Name: "a"}, &got); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Get(t.Context(), types.NamespacedName{Name: "a"}, &got))
 	return &got
 }
 
@@ -58,9 +55,7 @@ func TestOnlyTheIntendedFieldsAreWritten(t *testing.T) {
 		want := readNode(t, c)
 		want.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, Message: "m"}
 		got, err := PatchNote(t.Context(), c, readNode(t, c), *want.Status.Rollout)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		want.ResourceVersion = got.ResourceVersion
 		if diff := cmp.Diff(asJSON(t, want), asJSON(t, got)); diff != "" {
 			t.Errorf("note %d (-want +got):\n%s", i, diff)
@@ -71,13 +66,9 @@ func TestOnlyTheIntendedFieldsAreWritten(t *testing.T) {
 	got, err := PatchSpec(t.Context(), c, readNode(t, c), func(spec *v1alpha1.StorageClientNodeSpec) {
 		spec.RebootPermit, spec.Volumes = nil, []v1alpha1.NodeVolume{{Name: "pv"}}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	want.ResourceVersion = got.ResourceVersion
-	if diff := cmp.Diff(asJSON(t, want), asJSON(t, got)); diff != "" {
-		t.Errorf("spec (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "spec", asJSON(t, want), asJSON(t, got))
 	if _, err := PatchNote(t.Context(), c, before, v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting}); err == nil {
 		t.Error("a patch of an outdated version wrote a note")
 	}
@@ -89,8 +80,6 @@ func TestOnlyTheIntendedFieldsAreWritten(t *testing.T) {
 func asJSON(t *testing.T, object any) string {
 	t.Helper()
 	raw, err := json.MarshalIndent(object, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return string(raw)
 }

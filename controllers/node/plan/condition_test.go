@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/standing"
 )
 
@@ -103,12 +104,8 @@ func TestStampTimes(t *testing.T) {
 				test.change(&next)
 			}
 			got, written := stampTimes(fleet.FindTuned(&corev1.Node{Status: corev1.NodeStatus{Conditions: test.conditions}}), next, now)
-			if written != test.written {
-				t.Errorf("got written %t, want %t", written, test.written)
-			}
-			if diff := cmp.Diff(test.transition, got.LastTransitionTime.Time); diff != "" {
-				t.Errorf("transition time (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "written", test.written, written)
+			check.Equal(t, "transition time", test.transition, got.LastTransitionTime.Time)
 			if written && !got.LastHeartbeatTime.Time.Equal(now) {
 				t.Errorf("heartbeat time %s, want %s", got.LastHeartbeatTime, now)
 			}

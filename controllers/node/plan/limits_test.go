@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -86,9 +87,7 @@ func TestAProfileCannotChangeTheFleetAtOnce(t *testing.T) {
 		t.Fatalf("got %d canaries, want 1", admitted)
 	}
 	take(all, 0, 59*time.Second)
-	if admitted := admitAll(all, usualLimits); admitted != 0 {
-		t.Errorf("got %d nodes admitted during the manager's minimum soak, want 0", admitted)
-	}
+	check.Equal(t, "nodes admitted during the manager's minimum soak", 0, admitAll(all, usualLimits))
 	take(all, 0, time.Minute)
 	if admitted := admitAll(all, usualLimits); admitted != 10 {
 		t.Errorf("got %d nodes admitted at once, want a tenth of the cluster", admitted)
@@ -134,16 +133,12 @@ func TestAllProfilesShareTheClusterLimit(t *testing.T) {
 			}}
 		}
 	}
-	if got := count(silent(9 * time.Minute)); got != 2 {
-		t.Errorf("with a silent agent: got %d nodes in progress", got)
-	}
+	check.Equal(t, "nodes in progress with a silent agent", 2, count(silent(9*time.Minute)))
 	if got := count(silent(10 * time.Minute)); got != 1 {
 		t.Errorf("with an agent that is silent for a long time: got %d nodes in progress", got)
 	}
 	all.Nodes[3].Spec.Taints = []corev1.Taint{{Key: v1alpha1.UntunedTaint}}
-	if got := runningIn(usualLimits, all, now); got != 0 {
-		t.Errorf("with a node without work: got %d nodes in progress", got)
-	}
+	check.Equal(t, "nodes in progress with a node without work", 0, runningIn(usualLimits, all, now))
 }
 
 // An unconfirmed value does not count as applied, and the node still counts toward the limit.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestPatienceDelaysTransientConditions(t *testing.T) {
@@ -40,15 +41,11 @@ func TestPatienceDelaysTransientConditions(t *testing.T) {
 			t.Errorf("%s: got held for %s, want %s", step.name, got, step.want)
 		}
 	}
-	if got := p.Hold("b", &tuned, applying, now.Add(time.Hour)); got != passingAfter {
-		t.Errorf("got another node held for %s, want %s", got, passingAfter)
-	}
+	check.Equal(t, "time that another node is held", passingAfter, p.Hold("b", &tuned, applying, now.Add(time.Hour)))
 	if p.Forget("a"); len(p.startTimes) != 1 {
 		t.Errorf("got %v, want only the entry of the other node", p.startTimes)
 	}
-	if got := (Patience{}).Hold("a", &tuned, applying, now); got != 0 {
-		t.Errorf("got %s from the zero Patience, want 0", got)
-	}
+	check.Equal(t, "wait of the zero Patience", 0, (Patience{}).Hold("a", &tuned, applying, now))
 }
 
 // The rollout's note contains the hash of the settings. The condition does not, so a new hash alone does not cause a write.

@@ -4,13 +4,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -259,9 +259,7 @@ func TestFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := For(test.in)
 			hashes := cmpopts.IgnoreFields(v1alpha1.StorageClientNodeSpec{}, "Hash", "BootHash")
-			if diff := cmp.Diff(test.want, got, hashes); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, "result", test.want, got, hashes)
 		})
 	}
 }

@@ -3,9 +3,8 @@ package plan
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestAKernelArgumentWithoutEffectIsRemoved(t *testing.T) {
@@ -55,9 +54,7 @@ func TestAKernelArgumentWithoutEffectIsRemoved(t *testing.T) {
 	}
 
 	p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"dhash_entries=1048576", "ihash_entries=8388608"}
-	if diff := cmp.Diff(snapshotOf(clientNode, p).Desired.Settings, For(snapshotOf(clientNode, p)).(Write).Spec.Settings); diff != "" {
-		t.Errorf("an edited profile: want all its settings (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "an edited profile: want all its settings", snapshotOf(clientNode, p).Desired.Settings, For(snapshotOf(clientNode, p)).(Write).Spec.Settings)
 }
 
 func policies(spec v1alpha1.StorageClientNodeSpec) map[string]v1alpha1.DeletionPolicy {

@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/check"
 )
 
 // A canary may die at any moment. It stops the other nodes only if its window may be the cause, and then a reason names it.
@@ -131,15 +132,11 @@ func TestACanaryThatDies(t *testing.T) {
 			for after := 30 * time.Second; after <= 9*time.Minute; after += 30 * time.Second {
 				pass(after)
 			}
-			if diff := cmp.Diff(test.early, with, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("nodes with the window after 9 minutes (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "nodes with the window after 9 minutes", test.early, with, cmpopts.EquateEmpty())
 			for after := 10 * time.Minute; after <= 24*time.Hour; after += time.Hour {
 				pass(after)
 			}
-			if diff := cmp.Diff(test.late, with, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("nodes with the window after a day (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "nodes with the window after a day", test.late, with, cmpopts.EquateEmpty())
 			if got := strings.Join(next.Waits["p"], "\n"); !strings.HasPrefix(got, test.wait) || (got == "") != (test.wait == "") {
 				t.Errorf("got waits %q, want %q", got, test.wait)
 			}
@@ -165,9 +162,7 @@ func TestANodeThatReportsMountsOfOthers(t *testing.T) {
 				Nodes: nodes, Rollouts: rollouts(), Now: noon, Users: test.users,
 				Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}, "own": {ReadAhead: ahead(1024)}},
 			}
-			if diff := cmp.Diff(map[string]sets.Set[string]{"v": sets.New("a", "b", "c"), "own": sets.New("a")}, s.Waiting()); diff != "" {
-				t.Errorf("waiting (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "waiting", map[string]sets.Set[string]{"v": sets.New("a", "b", "c"), "own": sets.New("a")}, s.Waiting())
 			var got []string
 			for node, list := range For(s).Lists {
 				for _, v := range list {
@@ -180,9 +175,7 @@ func TestANodeThatReportsMountsOfOthers(t *testing.T) {
 					}
 				}
 			}
-			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("canary (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "canary", test.want, got, cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -249,9 +242,7 @@ func TestTheTimeWithoutSupportIsNoSoak(t *testing.T) {
 		t.Errorf("got the window on %q, the next pass after %s; want the whole soak", got, next.Next)
 	}
 	s.Since, s.Now = next.Since, s.Now.Add(time.Minute)
-	if got := strings.Join(windowsIn(For(s)), " "); got != "b" {
-		t.Errorf("after the soak: got the window on %q, want b", got)
-	}
+	check.Equal(t, "node with the window after the soak", "b", strings.Join(windowsIn(For(s)), " "))
 }
 
 // Nodes without support get the window one after the other, because each of them may be the first that supports it. No node waits for them.
@@ -284,17 +275,13 @@ func TestSupportIsOfOneWindow(t *testing.T) {
 	a, b := nodeWith("a", "v").with(nodeVolume("v", 2048)), nodeWith("b", "v")
 	a.ClientNode.Status.Mounts[0].ReadAheadState = v1alpha1.SettingUnsupported
 	s := Snapshot{Nodes: []Node{a, b}, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
-	if got := strings.Join(windowsIn(For(s)), " "); got != "a" {
-		t.Errorf("another size: got the window on %q, want a", got)
-	}
+	check.Equal(t, "node with the window for another size", "a", strings.Join(windowsIn(For(s)), " "))
 	other := ahead(512)
 	other.Rule = "z"
 	a, b = nodeWith("a", "v", "w").with(nodeVolume("v", 1024), nodeVolume("w", 512)), nodeWith("b", "v")
 	a.ClientNode.Status.Mounts[0].ReadAheadState, a.ClientNode.Status.Mounts[1].ReadAheadKiB = v1alpha1.SettingUnsupported, 512
 	s.Nodes, s.Mounted = []Node{a, b}, map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}, "w": {ReadAhead: other}}
-	if got := strings.Join(windowsIn(For(s)), " "); got != "b" {
-		t.Errorf("another rule: got the window on %q, want b", got)
-	}
+	check.Equal(t, "node with the window for another rule", "b", strings.Join(windowsIn(For(s)), " "))
 }
 
 // A pause of the canary stops the window, because no other node may be the canary instead.
@@ -315,9 +302,7 @@ func TestReasonsAppearOnce(t *testing.T) {
 		nodes = append(nodes, nodeWith(fmt.Sprintf("n%02d", i), "v"))
 	}
 	got := For(Snapshot{Nodes: nodes, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}).Waits
-	if diff := cmp.Diff(map[string][]string{"p": {"readAheadKiB 1024 of rule r: waiting for the canary"}}, got); diff != "" {
-		t.Errorf("waits (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "waits", map[string][]string{"p": {"readAheadKiB 1024 of rule r: waiting for the canary"}}, got)
 }
 
 // A canary proves its window only after its agent has read the list: until then its mounts may have the value by chance.

@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/check"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -143,9 +144,7 @@ func TestAReadAheadPassesTheCanary(t *testing.T) {
 	}
 	expect := func(moment string, want ...string) {
 		t.Helper()
-		if diff := cmp.Diff(want, pass(), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", moment, diff)
-		}
+		check.Equal(t, moment, want, pass(), cmpopts.EquateEmpty())
 	}
 	slow["a"], slow["b"] = true, true
 	expect("the canary", "a")

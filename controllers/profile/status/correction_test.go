@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // receive gives a node its desired settings. Its agent has not reported on them yet.
@@ -158,7 +159,5 @@ func TestANoteAboutEarlierSettingsStallsNothing(t *testing.T) {
 	w.receive(0)
 	w.reportAll(0)
 	want := "Ready=False/RollingOut Reconciling=True/RollingOut"
-	if got := summary(w.report()); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	check.Equal(t, "result", want, summary(w.report()))
 }

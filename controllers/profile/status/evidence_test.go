@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/check"
 )
 
 // podOf returns a pod and its controller. No controller has it if the kind is empty.
@@ -116,9 +117,7 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 func TestTheStatusIsDueWhenASoakEnds(t *testing.T) {
 	r := newWorld(nil).node("a", nil).report()
 	r.volumes.Evidence = plan.AwaitedEvidence{Waiting: 1, Until: now.Add(time.Minute)}
-	if after := r.RequeueAfter(now); after != time.Minute {
-		t.Errorf("the status is judged again after %s", after)
-	}
+	check.Equal(t, "time until the next evaluation of the status", time.Minute, r.RequeueAfter(now))
 	if after := r.RequeueAfter(now.Add(time.Hour)); after != 0 {
 		t.Errorf("the status is judged again after %s although nothing changes by time", after)
 	}

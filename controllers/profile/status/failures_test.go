@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -95,9 +95,7 @@ func TestRecordedFailures(t *testing.T) {
 				c.change(failures)
 			}
 			r := Evaluate("p", Snapshot{All: c.world.snapshot(), Failures: *failures}, now)
-			if got := summary(r); got != c.want {
-				t.Errorf("got  %s\nwant %s", got, c.want)
-			}
+			check.Equal(t, "result", c.want, summary(r))
 			status := r.Status(v1alpha1.StorageClientProfileStatus{}, now)
 			var message string
 			for _, condition := range status.Conditions {
@@ -109,9 +107,7 @@ func TestRecordedFailures(t *testing.T) {
 			for _, node := range status.LostNodes {
 				lost = append(lost, node.Name)
 			}
-			if diff := cmp.Diff([]any{c.failed, c.lost}, []any{message, lost}); diff != "" {
-				t.Errorf("message and deleted nodes (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "message and deleted nodes", []any{c.failed, c.lost}, []any{message, lost})
 			if failed := status.Nodes.Failed; (failed > 0) != (c.failed != "") {
 				t.Errorf("got %d failed nodes", failed)
 			}
@@ -157,9 +153,7 @@ func TestFailuresThatCannotBeReadStopTheProfile(t *testing.T) {
 	w := newWorld(nil).node("a", nil)
 	r := Evaluate("p", Snapshot{All: w.snapshot(), FailuresUnread: "Cannot read it"}, now)
 	want := "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached"
-	if got := summary(r); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	check.Equal(t, "result", want, summary(r))
 }
 
 func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
@@ -190,9 +184,7 @@ func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Evaluate("p", Snapshot{All: test.world.snapshot(), Immutable: []string{"one", "other"}}, now)
-			if got := summary(r); got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			check.Equal(t, "result", test.want, summary(r))
 			message := r.evaluateReady(r.evaluateStalled()).message
 			isAdvised := strings.Contains(strings.ToLower(message), "immutable configmap stops the rollout; recreate it: kubectl -n storage-client-system get cm one other -o yaml | sed")
 			if want := strings.Contains(test.want, "ConfigMapImmutable") || strings.Contains(test.want, "Restoring"); isAdvised != want {

@@ -3,8 +3,9 @@ package status
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestAnEventIsSentIfTheStateOfAProfileChanges(t *testing.T) {
@@ -35,9 +36,7 @@ func TestAnEventIsSentIfTheStateOfAProfileChanges(t *testing.T) {
 			for _, change := range Changes(c.before, c.after) {
 				got = append(got, change.Kind+" "+change.Reason+" "+change.Message)
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "events", c.want, got)
 		})
 	}
 }

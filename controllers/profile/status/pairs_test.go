@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // A second profile does not change the settings or options of the first one: their settings are equal or disjoint. The first one stays Ready while the second is applied,
@@ -158,9 +159,7 @@ func TestAnotherProfilesFailureIsFinalWithItsCause(t *testing.T) {
 			}
 			test.change(w)
 			r := w.report()
-			if got := summary(r); got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			check.Equal(t, "result", test.want, summary(r))
 			conditions := r.conditions(nil, 1, metav1.NewTime(now))
 			got := conditions[0].Message
 			if meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled) {

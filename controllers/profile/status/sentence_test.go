@@ -16,6 +16,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/check"
 )
 
 const longName = "azure-netapp-files-eda-westeurope"
@@ -149,17 +150,11 @@ func TestEveryMessageIsShortAndContainsTheCommand(t *testing.T) {
 	}
 	got := strings.Join(lines, "\n") + "\n"
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(messagesFile), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(messagesFile, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.MkdirAll(filepath.Dir(messagesFile), 0o755))
+		check.NoError(t, os.WriteFile(messagesFile, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(messagesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("%s differs from the conditions, run with -update (-want +got):\n%s", messagesFile, diff)
 	}
@@ -183,7 +178,5 @@ func TestALongMessageWithACommand(t *testing.T) {
 func TestANameOfMaximumLength(t *testing.T) {
 	r := newWorld(nil).node("a", rebootDue("")).report()
 	r.profile.Name = strings.Repeat("p", 253)
-	if got := r.conditionMessage(asTrue(v1alpha1.ReasonWaitingForApproval, needsApproval)); got != needsApproval {
-		t.Errorf("got %q", got)
-	}
+	check.Equal(t, "message of the condition", needsApproval, r.conditionMessage(asTrue(v1alpha1.ReasonWaitingForApproval, needsApproval)))
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/check"
 )
 
 var update = flag.Bool("update", false, "write the states that GitOps engines judge instead of comparing with them")
@@ -200,14 +201,10 @@ func TestStatesForGitOpsEngines(t *testing.T) {
 	slices.Sort(lines)
 	got := strings.Join(lines, "\n") + "\n"
 	if *update {
-		if err := os.WriteFile(statesFile, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(statesFile, []byte(got), 0o600))
 	}
 	want, err := os.ReadFile(statesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("%s differs from the manager's conditions, run with -update (-want +got):\n%s", statesFile, diff)
 	}

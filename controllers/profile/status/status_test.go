@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
@@ -420,9 +421,7 @@ func TestConditions(t *testing.T) {
 			if test.change != nil {
 				test.change(&f)
 			}
-			if got := summary(f); got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			check.Equal(t, "result", test.want, summary(f))
 		})
 	}
 }
@@ -440,9 +439,7 @@ func TestConditionsAreCompleteOrderedAndBounded(t *testing.T) {
 		}
 	}
 	want := []string{"Ready", "Reconciling", "Stalled", "MountsEffective", "Paused", "Conflict"}
-	if diff := cmp.Diff(want, order); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "order", want, order)
 }
 
 func TestCountNodes(t *testing.T) {
@@ -458,9 +455,7 @@ func TestCountNodes(t *testing.T) {
 		bare("bare")
 	w.silent["silent"] = true
 	want := v1alpha1.NodeCounts{Matched: 8, UpToDate: 3, Exceptions: 2, PendingReboot: 1, Failed: 1, Drifted: 1}
-	if diff := cmp.Diff(want, w.report().nodes.counts); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, w.report().nodes.counts)
 }
 
 func TestPlanModeForeseesReboots(t *testing.T) {
@@ -469,9 +464,7 @@ func TestPlanModeForeseesReboots(t *testing.T) {
 	if got.NodesToReboot != 2 || !got.EstimatedCompletion.Equal(new(metav1.NewTime(now.Add(2*(overview.NominalDrain+overview.NominalBoot+30*time.Second))))) || got.Hash == "" {
 		t.Errorf("got %+v", got)
 	}
-	if diff := cmp.Diff([]string{"a", "b"}, got.Examples); diff != "" {
-		t.Errorf("examples (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "examples", []string{"a", "b"}, got.Examples)
 }
 
 func TestPlanModeForeseesNoRebootForLiveSettings(t *testing.T) {
@@ -488,9 +481,7 @@ func TestStaleMountsAreNamedByNode(t *testing.T) {
 		"1 mount on a still has old options: restart its pods":        one,
 		"3 mounts on a, b still have old options: restart their pods": three,
 	} {
-		if got := (Report{volumes: plan.Summary{Stale: stale}}).staleMessage(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		check.Equal(t, "result", want, (Report{volumes: plan.Summary{Stale: stale}}).staleMessage())
 	}
 }
 
@@ -568,9 +559,7 @@ func TestPlannedIsInTheOrderOfTheRollout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Canary = test.canary })
 			w.node("manager", zone("a")).node("a", never).node("b", zone("y")).node("c", zone("y", "canary")).node("z", zone("x")).node("done", nil)
-			if diff := cmp.Diff(test.want, w.report().planStatus(v1alpha1.Plan{}, 1, now).Examples); diff != "" {
-				t.Errorf("examples (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "examples", test.want, w.report().planStatus(v1alpha1.Plan{}, 1, now).Examples)
 		})
 	}
 }
@@ -598,9 +587,7 @@ func TestPlannedReportsTheNextWindow(t *testing.T) {
 				p.Spec.Rollout.Windows = saturdays
 				test.change(p)
 			}).node("a", rebootDue("")).bare("b").report()
-			if got := f.planStatus(v1alpha1.Plan{}, 1, test.at).LimitedBy; got != test.want {
-				t.Errorf("got limitedBy %q, want %q", got, test.want)
-			}
+			check.Equal(t, "limitedBy", test.want, f.planStatus(v1alpha1.Plan{}, 1, test.at).LimitedBy)
 			if got := f.RequeueAfter(test.at); got != test.again {
 				t.Errorf("got requeued after %s, want %s", got, test.again)
 			}
@@ -814,9 +801,7 @@ func TestFindRemaining(t *testing.T) {
 			if test.world != nil {
 				test.world(w)
 			}
-			if diff := cmp.Diff(test.want, w.report().removal, cmp.AllowUnexported(removal{}), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, "result", test.want, w.report().removal, cmp.AllowUnexported(removal{}), cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -854,9 +839,7 @@ func TestSkippedVolumesAreReported(t *testing.T) {
 	r := newWorld(nil).report()
 	r.volumes.LeftOut = []advice.LeftOut{{Driver: "nfs.example.com", Count: 2, Example: "pv-1"}, {Driver: "csi.example.com", Count: 1, Example: "pv-9"}}
 	status := r.Status(v1alpha1.StorageClientProfileStatus{}, now)
-	if status.Volumes.LeftOut != 3 {
-		t.Errorf("got %d skipped volumes, want 3", status.Volumes.LeftOut)
-	}
+	check.Equal(t, "skipped volumes", 3, status.Volumes.LeftOut)
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	if want := "No node and no volume matches; 3 volumes are skipped (unknown driver); see status.advice"; !strings.HasPrefix(ready.Message, want) {
 		t.Errorf("got message %q, want %q", ready.Message, want)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -228,9 +229,7 @@ func TestAFailedCanaryBelowTheThresholdIsFinal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Evaluate("p", Snapshot{All: test.world.snapshot()}, now)
-			if got := summary(r); got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			check.Equal(t, "result", test.want, summary(r))
 			if got := r.conditions(nil, 1, metav1.NewTime(now))[2]; got.Message != test.message {
 				t.Errorf("got Stalled message %q, want %q", got.Message, test.message)
 			}
@@ -320,9 +319,7 @@ func TestEachKindOfChangeHasItsOwnThreshold(t *testing.T) {
 			other := boundVolume("w")
 			other.UID, other.Spec.NFS.Server = "w", "other"
 			r := Evaluate("p", Snapshot{All: test.world.snapshot(), Volumes: test.world.viewOf(boundVolume("v"), other)}, now)
-			if got := summary(r); got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			check.Equal(t, "result", test.want, summary(r))
 			reboots := r.planStatus(v1alpha1.Plan{}, 1, now)
 			if got, want := reboots.EstimatedCompletion != nil, reboots.NodesToReboot > 0 && strings.Contains(test.want, "Reconciling=True"); got != want {
 				t.Errorf("got an estimate of the reboots: %t, want %t", got, want)

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func options(change func(*v1alpha1.Drain)) v1alpha1.Drain {
@@ -141,18 +141,14 @@ func drainOnce(t *testing.T, r *Runner, options v1alpha1.Drain) Result {
 	}
 	r.Wait()
 	result, _, err := r.Inspect(t.Context(), "a", options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return result
 }
 
 func newReader(t *testing.T, objects ...client.Object) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, clientgoscheme.AddToScheme(scheme))
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		Build()
@@ -310,17 +306,13 @@ func TestDrain(t *testing.T) {
 			got := drainOnce(t, newRunner(t, newReader(t, c.objects...), evictor), c.options)
 			named := slices.Sorted(maps.Values(got.Names))
 			got.Names = nil
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.want, got)
 			for _, pod := range slices.Concat(got.Remaining, got.WaitedFor) {
 				if !slices.Contains(named, pod) {
 					t.Errorf("%s is missing in the names %v", pod, named)
 				}
 			}
-			if diff := cmp.Diff(c.requested, evictor.requested); diff != "" {
-				t.Errorf("evictions: %s", diff)
-			}
+			check.Equal(t, "evictions", c.requested, evictor.requested)
 		})
 	}
 }
@@ -331,20 +323,14 @@ func TestPolicyEvictorEvictsOnlyThePodWithThisUID(t *testing.T) {
 	web := pod("web")
 	recording := interceptor.NewClient(newReader(t, web).(client.WithWatch), interceptor.Funcs{
 		SubResourceCreate: func(_ context.Context, _ client.Client, name string, _, body client.Object, _ ...client.SubResourceCreateOption) error {
-			if name != "eviction" {
-				t.Errorf("got subresource %s, want eviction", name)
-			}
+			check.Equal(t, "subresource", "eviction", name)
 			got = body.(*policyv1.Eviction)
 			return nil
 		},
 	})
-	if err := (PolicyEvictor{Client: recording}).Evict(t.Context(), web); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, (PolicyEvictor{Client: recording}).Evict(t.Context(), web))
 	want := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("web-uid")}
-	if diff := cmp.Diff(want, got.DeleteOptions); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "delete options", want, got.DeleteOptions)
 }
 
 func TestResultNamesTheWorstFirst(t *testing.T) {
@@ -356,8 +342,6 @@ func TestResultNamesTheWorstFirst(t *testing.T) {
 			Blocked: []Blocker{{Pod: "eda/db", Budgets: []string{"eda/pdb"}}},
 		},
 	} {
-		if diff := cmp.Diff(want, r.String()); diff != "" {
-			t.Error(diff)
-		}
+		check.Equal(t, "result", want, r.String())
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // stays is a running pod with a budget. Its owner would start another one on the cordoned node.
@@ -165,9 +167,7 @@ func TestAPodThatStartsMeanwhileIsNotEvicted(t *testing.T) {
 				return nil
 			},
 		})
-		if err := (PolicyEvictor{Client: recording, DryRun: c.dryRun}).Evict(t.Context(), c.pod); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, (PolicyEvictor{Client: recording, DryRun: c.dryRun}).Evict(t.Context(), c.pod))
 		if version := ptr.Deref(got.ResourceVersion, ""); (version == "7") != c.isBound || *got.UID != c.pod.UID {
 			t.Errorf("%s: got UID %s, resource version %q; want its version: %t", name, *got.UID, version, c.isBound)
 		}

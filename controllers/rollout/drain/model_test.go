@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // noon is the time of the models.
@@ -45,9 +45,7 @@ func modelOf(t *testing.T, options v1alpha1.Drain, pods ...*corev1.Pod) model {
 		list = append(list, *p)
 	}
 	m, err := newModel(list, options, noon)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return m
 }
 
@@ -112,9 +110,7 @@ func TestPodsThatStayWithTheirVolumes(t *testing.T) {
 		"a pod that comes back, but already terminates": {[]func(*corev1.Pod){returning, claim, ends(noon, 30)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := modelOf(t, options(nil), pod("web", c.change...)).KeepsVolumes; got != c.want {
-				t.Errorf("got %t, want %t", got, c.want)
-			}
+			check.Equal(t, "result", c.want, modelOf(t, options(nil), pod("web", c.change...)).KeepsVolumes)
 		})
 	}
 }
@@ -297,14 +293,10 @@ func TestAPodThatComesBackIsLeft(t *testing.T) {
 			}
 		}
 		if next != "" && !got.Done() {
-			if err := reader.Create(t.Context(), pod(next, perNode)); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, reader.Create(t.Context(), pod(next, perNode)))
 		}
 	}
-	if diff := cmp.Diff([]string{"runner-1", "runner-2", "web"}, evictor.requested); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", []string{"runner-1", "runner-2", "web"}, evictor.requested)
 	got = drainOnce(t, r, options(nil))
 	if want := "Left on the node: Pod eda/runner-3 came back to the cordoned node after its eviction"; !got.Done() || got.Remarks() != want || len(got.IgnoredPodUIDs) > 0 || got.Names["runner-3-uid"] != "" {
 		t.Errorf("got %s, remarks %q, ignored %v; want %q", got, got.Remarks(), got.IgnoredPodUIDs, want)
@@ -320,9 +312,7 @@ func TestAPodThatNeverLeftHasNotComeBack(t *testing.T) {
 	r.DryRunEvictor = evictor
 	drainOnce(t, r, options(nil))
 	for _, name := range []string{"web-2", "web-3"} {
-		if err := reader.Create(t.Context(), pod(name, owned)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, reader.Create(t.Context(), pod(name, owned)))
 	}
 	drainOnce(t, r, options(nil))
 	_ = reader.Delete(t.Context(), pod("web-1"))
@@ -367,9 +357,7 @@ func TestCordonFirst(t *testing.T) {
 			r := newRunner(t, newReader(t, pod("web"), c.db, budget("pdb", "db")), evictor)
 			r.DryRunEvictor = &evictions{reject: rejections{"db": c.dry}}
 			drainOnce(t, r, options(c.options))
-			if diff := cmp.Diff(c.want, evictor.requested); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.want, evictor.requested)
 		})
 	}
 }

@@ -11,13 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // slow responds to an eviction after a delay. If the delay is longer than the timeout, it does not respond.
@@ -70,9 +71,7 @@ func mustDrain(t *testing.T, r *Runner) (Result, time.Duration) {
 	t.Helper()
 	began := time.Now()
 	result, err := r.Drain(t.Context(), "a", options(nil), Start{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return result, time.Since(began)
 }
 
@@ -116,9 +115,7 @@ func TestATimeoutOfTheAPIServerIsNamedAndEachRunEnds(t *testing.T) {
 			t.Errorf("got a response after %s: %s; want %s at once", took, result, want)
 		}
 		r.Wait()
-		if took := time.Since(began); took != runTimeout {
-			t.Errorf("got a run of %s, want %s", took, runTimeout)
-		}
+		check.Equal(t, "duration of the run", runTimeout, time.Since(began))
 	})
 }
 
@@ -164,9 +161,7 @@ func TestEvictionsContinueThePreviousCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Wait()
-	if got := r.Evicted("a"); got != 8 {
-		t.Errorf("got %d evictions, want 8", got)
-	}
+	check.Equal(t, "evictions", 8, r.Evicted("a"))
 	if r.Keep(sets.New[string]()); r.Evicted("a") != 0 {
 		t.Error("got a count of a drain that is over, want none")
 	}
@@ -237,9 +232,7 @@ func TestErrorsAreNamed(t *testing.T) {
 	})
 	got := drainOnce(t, newRunner(t, broken, &rejecting{err: errTryLater}), options(nil))
 	want := "Pod eda/web cannot be evicted: come back later; list PodDisruptionBudgets in eda: etcd is away"
-	if diff := cmp.Diff(want, got.String()); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, got.String())
 }
 
 func TestNoPodIsEvictedWhileAnotherRunsToCompletion(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -179,9 +180,7 @@ func TestTheTimeOfAWaitingTrialDoesNotRun(t *testing.T) {
 				}
 			}
 			expectStatus(t, victim, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
-			if victim.Status.Rounds != 9 {
-				t.Errorf("got %d rounds, want 9", victim.Status.Rounds)
-			}
+			check.Equal(t, "rounds", 9, victim.Status.Rounds)
 			if took := victim.Status.CompletionTime.Sub(victim.Status.StartTime.Time); took < 900*time.Second {
 				t.Errorf("the trial took %s, want more than its timeout: it must wait", took)
 			}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +17,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/test/builders"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/recommend"
 )
@@ -104,9 +104,7 @@ func TestObservingRequestsSamplesAndRecommends(t *testing.T) {
 		"report eda/a: Decided: A client setting helps: acregmin=30 (AttributeRevalidation)",
 		"remove the sample request from n1", "remove the sample request from n2",
 	}
-	if diff := cmp.Diff(want, l.log); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, l.log)
 	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "acregmin=30")
 	wantRecommendations := []v1alpha1.TrialRecommendation{{
 		Rule: "AttributeRevalidation", Cause: "Client", Options: []string{"acregmin=30"}, Nodes: 2,
@@ -115,9 +113,7 @@ func TestObservingRequestsSamplesAndRecommends(t *testing.T) {
 		Against: "changes by other clients become visible 30 to 60 s later",
 		Source:  "measured on Linux 6.1 with knfsd: GETATTR per entry of a listing: 1.0 without, 0.001 with actimeo=30",
 	}}
-	if diff := cmp.Diff(wantRecommendations, trial.Status.Recommendations); diff != "" {
-		t.Errorf("recommendations (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "recommendations", wantRecommendations, trial.Status.Recommendations)
 	if trial.Status.Volume != "pv-1" || len(trial.Status.Samples) != 2 || trial.Status.Samples[1].Node != "n2" || trial.Status.Samples[1].Milliseconds != 60000 {
 		t.Errorf("got status %+v, want samples of n1 and n2 for pv-1", trial.Status)
 	}
@@ -132,9 +128,7 @@ func TestContentOfASampleRequest(t *testing.T) {
 	l.step()
 	// The window must end before the trial times out. That leaves 90 s from its first pass.
 	want := &v1alpha1.NodeSample{ID: "uid-a", Seconds: 60, Volumes: []string{"pv-1"}, StartBefore: ptr.To(metav1.NewTime(trial.Status.StartTime.Add(90 * time.Second)))}
-	if diff := cmp.Diff(want, l.nodes["n1"].ClientNode.Spec.Sample); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, l.nodes["n1"].ClientNode.Spec.Sample)
 	l = newWatch(t, "n1")
 	l.count = nil
 	l.observe("a")

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountfailures"
 )
@@ -177,9 +177,7 @@ func TestAProbeFromLabelToResult(t *testing.T) {
 	w.candidates = []volumeplan.ProbeCandidate{c}
 	w.run()
 	want := []string{"label n1", "order n1: filer:/e vers=4.1,nconnect=4", "clear n1", "label n2", "unlabel n1", "order n2: filer:/e vers=4.1,nconnect=4", "clear n2", "unlabel n2"}
-	if diff := cmp.Diff(want, w.log); diff != "" {
-		t.Errorf("steps (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "steps", want, w.log)
 	if got := w.verdict(c); got.Verdict != optionset.ProbeWorked || got.Text != "a probe on n1 has mounted filer:/e with vers=4.1,nconnect=4, over 4 connections, and n2 confirmed it" {
 		t.Errorf("got verdict %+v, want Works", got)
 	}
@@ -198,9 +196,7 @@ func TestTheOrderIsWhatMountWouldGet(t *testing.T) {
 		ID: hashOf(c) + "-1700000000", Kind: v1alpha1.TrialProbe, Volume: "pv-s", Server: "filer", Path: "/e", FSType: "nfs",
 		MountOptions: []string{"vers=4.1", "nconnect=4"}, OwnMountOptions: []string{"vers=4.1"}, RunAsUser: 65534, TimeoutSeconds: 60,
 	}
-	if diff := cmp.Diff(want, order); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "order", want, order)
 }
 
 func TestFewTrialsAtATimeAndAllInTheEnd(t *testing.T) {

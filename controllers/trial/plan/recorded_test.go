@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
@@ -32,9 +33,7 @@ func recordedTrials(t *testing.T) []*v1alpha1.StorageClientTrial {
 func recordedTrial(t *testing.T, name string) *v1alpha1.StorageClientTrial {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	trial := &v1alpha1.StorageClientTrial{}
 	if err := json.Unmarshal(data, trial); err != nil {
 		t.Fatalf("%s: %v", name, err)

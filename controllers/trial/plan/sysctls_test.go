@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const rmem = "net.ipv4.tcp_rmem"
@@ -51,17 +50,11 @@ func TestATrialOfSysctls(t *testing.T) {
 		"label n1", "order n1: filer:/e vers=4.1, 3 passes from round 1", "unlabel n1", "clear n1",
 		"label n1", "order n1: filer:/e vers=4.1, 6 passes from round 2", "unlabel n1", "clear n1",
 	}
-	if diff := cmp.Diff(want, l.writesOfNodes()); diff != "" {
-		t.Errorf("steps (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "steps", want, l.writesOfNodes())
 	for _, order := range orders {
-		if diff := cmp.Diff(trial.Spec.Sysctls, order.Sysctls); diff != "" {
-			t.Errorf("order (-want +got):\n%s", diff)
-		}
+		check.Equal(t, "order", trial.Spec.Sysctls, order.Sysctls)
 	}
-	if diff := cmp.Diff(own, trial.Status.Sysctls); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "status", own, trial.Status.Sysctls)
 	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 	l.expectClean()
 }
@@ -152,8 +145,6 @@ func TestATrialOfSysctlsOnANodeWhoseValuesChange(t *testing.T) {
 	l.runTrials()
 	expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotPossible,
 		`Sysctl net.ipv4.ip_local_reserved_ports is "10250" on n1, but was "" in the first round`)
-	if trial.Status.Verdict != "" {
-		t.Errorf("got verdict %s", trial.Status.Verdict)
-	}
+	check.Equal(t, "verdict", "", trial.Status.Verdict)
 	l.expectClean()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/test/builders"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -91,9 +92,7 @@ func TestATrialThatStartedByClones(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, "n1")
 			trial := l.add("a", candidateOptions("actimeo=30"), func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 2 })
-			if err := json.Unmarshal([]byte(statusByClones), &trial.Status); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, json.Unmarshal([]byte(statusByClones), &trial.Status))
 			test.pv.Name = "nfs-volume"
 			volumes := bound(test.pv)
 			l.resolve = func(r *Trial) { *r = Resolve(trial, volumes, nil, catalogue.AllowList{}) }
@@ -172,9 +171,7 @@ func TestAnObservingTrialKnowsTheVolumesServer(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(data, &example)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	pv := builders.NFSVolume(nil)
 	pv.Name, pv.Spec.NFS = "pv-1", nil
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/test/check"
 )
 
 // lab is a world with trials.
@@ -208,9 +209,7 @@ func TestContentOfAnOrder(t *testing.T) {
 		OwnMountOptions: []string{"hard"}, RunAsUser: 1000, TimeoutSeconds: 600,
 		Work: &v1alpha1.NodeTrialWork{Name: v1alpha1.WorkloadCreateUnlink, Path: "b", AllowWrites: true, PauseSeconds: 5, TrialLoad: load},
 	}
-	if diff := cmp.Diff(want, order); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "order", want, order)
 }
 
 // The candidate has its window, and the other passes have the window of the volume's mounts: on the node itself, if it has one.
@@ -248,9 +247,7 @@ func TestReadAheadOfAnOrder(t *testing.T) {
 					t.Errorf("%s: got %d KiB, want %d", pass.Arm, pass.ReadAheadKiB, want)
 				}
 			}
-			if len(passes) != 3 {
-				t.Errorf("got %d passes", len(passes))
-			}
+			check.Equal(t, "passes", 3, len(passes))
 		})
 	}
 }
@@ -291,9 +288,7 @@ func TestTheReadAheadOfBeforeStaysTheSame(t *testing.T) {
 					t.Errorf("round %d, %s: got %d KiB, want %d", pass.Round, pass.Arm, pass.ReadAheadKiB, want)
 				}
 			}
-			if trial.Status.Rounds != 6 {
-				t.Errorf("got %d rounds, want 6", trial.Status.Rounds)
-			}
+			check.Equal(t, "rounds", 6, trial.Status.Rounds)
 		})
 	}
 }
@@ -366,9 +361,7 @@ func TestHowATrialFails(t *testing.T) {
 			}
 			expectStatus(t, trial, v1alpha1.TrialConditionFailed, test.reason, test.words)
 			expectStatus(t, trial, v1alpha1.TrialConditionStalled, test.reason, "")
-			if trial.Status.Verdict != "" {
-				t.Errorf("got verdict %s, want none", trial.Status.Verdict)
-			}
+			check.Equal(t, "verdict", "", trial.Status.Verdict)
 			l.expectClean()
 		})
 	}
@@ -463,9 +456,7 @@ func TestATrialOnSelectedNodesOnly(t *testing.T) {
 		s.Rounds, s.NodeSelector = 1, map[string]v1alpha1.LabelText{"zone": "b"}
 	})
 	l.runTrials()
-	if trial.Status.Node != "n2" {
-		t.Errorf("got node %s, want n2", trial.Status.Node)
-	}
+	check.Equal(t, "node", "n2", trial.Status.Node)
 }
 
 func TestATimedOutTrialIsEvaluatedByItsRounds(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -43,17 +44,13 @@ func makeChart(t *testing.T, o options, edits ...func(config string)) string {
 	o.kustomize, o.config, o.output = tool(t, "kustomize"), config, t.TempDir()
 	if len(edits) > 0 {
 		o.config = filepath.Join(t.TempDir(), "config")
-		if err := os.CopyFS(o.config, os.DirFS(config)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.CopyFS(o.config, os.DirFS(config)))
 		for _, edit := range edits {
 			edit(o.config)
 		}
 	}
 	path, err := run(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return path
 }
 
@@ -80,13 +77,9 @@ func helm(t *testing.T, args ...string) (string, error) {
 func valuesFile(t *testing.T, values map[string]any) string {
 	t.Helper()
 	content, err := yaml.Marshal(values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(path, content, 0o600))
 	return path
 }
 
@@ -99,18 +92,14 @@ func rendered(t *testing.T, chart string, values map[string]any) objects {
 	}
 	// Helm prints the name of the template before each document.
 	found, err := parse("\n" + out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return found
 }
 
 func built(t *testing.T, components ...string) objects {
 	t.Helper()
 	found, err := options{kustomize: tool(t, "kustomize"), config: config, managerImage: developmentManager, agentImage: developmentAgent}.build(t.Context(), feature{components: components})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return found
 }
 
@@ -136,13 +125,9 @@ func takeKept(all objects) []string {
 func exampleAuthority(t *testing.T) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(config, "components/webhook-ca/authority.example.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	example, err := parse(string(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, object := range example {
 		return object["data"].(map[string]any)["caBundle"].(string)
 	}
@@ -193,9 +178,7 @@ func TestChartAndManifestsAreTheSameObjects(t *testing.T) {
 			desired := slices.DeleteFunc(slices.Sorted(maps.Keys(want)), func(key string) bool {
 				return !strings.HasPrefix(key, "CustomResourceDefinition/") && key != certificate
 			})
-			if diff := cmp.Diff(desired, takeKept(got)); diff != "" {
-				t.Errorf("objects that Helm keeps (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "objects that Helm keeps", desired, takeKept(got))
 			if len(want) < 50 {
 				t.Errorf("got only %d objects from kustomize", len(want))
 			}
@@ -337,13 +320,9 @@ func removed(path string, fields ...string) map[string]string {
 func untolerated(t *testing.T, all objects, key string) (found []corev1.Taint) {
 	t.Helper()
 	content, err := yaml.Marshal(all[manager])
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var deployment appsv1.Deployment
-	if err := yaml.UnmarshalStrict(content, &deployment); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.UnmarshalStrict(content, &deployment))
 	for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute} {
 		taints := []corev1.Taint{{Key: key, Value: "any", Effect: effect}}
 		if taint, kept := scheduling.FindMatchingUntoleratedTaint(logr.Discard(), taints, deployment.Spec.Template.Spec.Tolerations, nil, false); kept {
@@ -360,12 +339,8 @@ func TestTheManagerToleratesTheStartupTaint(t *testing.T) {
 		for _, name := range []string{"manager.yaml", "policies.yaml"} {
 			path := filepath.Join(config, "manager", name)
 			content, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, bytes.Replace(content, []byte(v1alpha1.UntunedTaint), []byte(changed), 1), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
+			check.NoError(t, os.WriteFile(path, bytes.Replace(content, []byte(v1alpha1.UntunedTaint), []byte(changed), 1), 0o600))
 		}
 	}
 	chart, own := development(t), []any{map[string]any{"key": "dedicated", "operator": "Exists"}}
@@ -401,13 +376,9 @@ func TestEachValueChangesWhatItSaysAndNothingElse(t *testing.T) {
 			}
 			before := rendered(t, chart, baseline)
 			content, err := yaml.Marshal(baseline)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			changed := map[string]any{}
-			if err := yaml.Unmarshal(content, &changed); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, yaml.Unmarshal(content, &changed))
 			at, names := changed, strings.Split(path, ".")
 			for _, name := range names[:len(names)-1] {
 				if at[name] == nil {
@@ -416,9 +387,7 @@ func TestEachValueChangesWhatItSaysAndNothingElse(t *testing.T) {
 				at = at[name].(map[string]any)
 			}
 			at[names[len(names)-1]] = test.value
-			if diff := cmp.Diff(test.want, changes(before, rendered(t, chart, changed))); diff != "" {
-				t.Errorf("fields (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "fields", test.want, changes(before, rendered(t, chart, changed)))
 		})
 	}
 }
@@ -426,13 +395,9 @@ func TestEachValueChangesWhatItSaysAndNothingElse(t *testing.T) {
 // Every value has a test in valueTests. Values that enable a component are tested by the comparison with kustomize instead.
 func TestNoValueIsForgotten(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(config, "chart/values.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	values := map[string]any{}
-	if err := yaml.Unmarshal(content, &values); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.Unmarshal(content, &values))
 	for _, f := range features {
 		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(f.condition, "eq "), ".Values."), " ")
 		section, field, _ := strings.Cut(name, ".")
@@ -489,13 +454,9 @@ func TestARelease(t *testing.T) {
 		t.Errorf("got archive %s", first)
 	}
 	one, err := os.ReadFile(first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	two, err := os.ReadFile(second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if !bytes.Equal(one, two) {
 		t.Error("got two different charts from the same release")
 	}

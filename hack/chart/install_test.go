@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/patience"
 	"github.com/storageclient/operator/test/reaper"
 )
@@ -45,9 +46,7 @@ func newCluster(t *testing.T) (client.Client, string) {
 		ControlPlaneStartTimeout: patience.Of(20 * time.Second), ControlPlaneStopTimeout: patience.Of(20 * time.Second),
 	}
 	access, err := environment.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() {
 		if err := environment.Stop(); err != nil {
 			t.Error(err)
@@ -55,18 +54,12 @@ func newCluster(t *testing.T) (client.Client, string) {
 	})
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, add(scheme))
 	}
 	k8s, err := client.New(access, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(path, environment.KubeConfig, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(path, environment.KubeConfig, 0o600))
 	return k8s, path
 }
 
@@ -74,9 +67,7 @@ func newCluster(t *testing.T) (client.Client, string) {
 func documentedCommand(t *testing.T, verb, chart, kubeconfig string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	line := regexp.MustCompile(`(?m)^helm ` + verb + ` ([^#\n]*)`).FindSubmatch(text)
 	if line == nil {
 		t.Fatalf("docs/install.md has no helm %s", verb)
@@ -98,9 +89,7 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 	}
 	requireObject := func(name, namespace string, object client.Object) {
 		t.Helper()
-		if err := get(name, namespace, object); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, get(name, namespace, object))
 	}
 	run := func(args []string) {
 		t.Helper()
@@ -129,28 +118,20 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 	requireObject("storage-client-webhook", v1alpha1.ManagerNamespace, secret)
 	secret.Data = map[string][]byte{"tls.crt": []byte("of the manager")}
 	for _, object := range []client.Object{webhooks, secret} {
-		if err := k8s.Update(ctx, object, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, k8s.Update(ctx, object, client.FieldOwner(v1alpha1.ManagerFieldManager)))
 	}
 	// The manager does not run, so its webhook cannot validate the profile.
-	if err := k8s.Delete(ctx, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "storage-client-webhook"}}); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, k8s.Delete(ctx, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "storage-client-webhook"}}))
 	profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{v1alpha1.Finalizer}}}
 	profile.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
-	if err := k8s.Create(ctx, profile); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, k8s.Create(ctx, profile))
 
 	second := makeChart(t, options{version: "v1.1.0", managerImage: "m:2", agentImage: "a:2"}, func(config string) {
 		edit(t, filepath.Join(config, "crd/bases/tuning.storageclient.dev_storageclientprofiles.yaml"), "StorageClientProfile declares", "Of a later release, StorageClientProfile declares")
 	})
 	run(documentedCommand(t, "upgrade", second, kubeconfig))
 	requireObject(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
-	if image := manager.Spec.Template.Spec.Containers[0].Image; image != "m:2" {
-		t.Errorf("got image %s of the upgraded manager", image)
-	}
+	check.Equal(t, "image of the upgraded manager", "m:2", manager.Spec.Template.Spec.Containers[0].Image)
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	requireObject("storageclientprofiles.tuning.storageclient.dev", "", definition)
 	if text := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Description; !strings.HasPrefix(text, "Of a later release") {
@@ -185,9 +166,7 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 		namespace := &corev1.Namespace{}
 		requireObject(name, "", namespace)
 		namespace.Spec.Finalizers = nil
-		if err := k8s.SubResource("finalize").Update(ctx, namespace); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, k8s.SubResource("finalize").Update(ctx, namespace))
 	}
 	run(documentedCommand(t, "install", second, kubeconfig))
 	requireObject(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
@@ -197,22 +176,16 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 func exampleCA(t *testing.T) []byte {
 	t.Helper()
 	authority, err := base64.StdEncoding.DecodeString(exampleAuthority(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return authority
 }
 
 func edit(t *testing.T, path, before, after string) {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if !bytes.Contains(content, []byte(before)) {
 		t.Fatalf("%s does not say %q", path, before)
 	}
-	if err := os.WriteFile(path, bytes.ReplaceAll(content, []byte(before), []byte(after)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(path, bytes.ReplaceAll(content, []byte(before), []byte(after)), 0o600))
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestFeaturesBecomeConditions(t *testing.T) {
@@ -53,9 +53,7 @@ func TestFeaturesBecomeConditions(t *testing.T) {
 			merged := merge(test.plain, variants).(map[string]any)
 			got := string(template(merged))
 			_, got, _ = strings.Cut(got, "\n")
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("template (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "template", test.want, got)
 		})
 	}
 }

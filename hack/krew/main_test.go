@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // layOut writes a binary for each platform, each with different bytes.
@@ -24,12 +26,8 @@ func layOut(t *testing.T) (binaries, licenseFile string) {
 	dir := t.TempDir()
 	for _, p := range platforms {
 		at := filepath.Join(dir, p.os, p.arch)
-		if err := os.MkdirAll(at, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(at, p.binary()), []byte(p.os+p.arch), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.MkdirAll(at, 0o755))
+		check.NoError(t, os.WriteFile(filepath.Join(at, p.binary()), []byte(p.os+p.arch), 0o755))
 	}
 	return dir, filepath.Join("..", "..", license)
 }
@@ -38,18 +36,14 @@ func layOut(t *testing.T) (binaries, licenseFile string) {
 func filesOf(t *testing.T, data []byte) map[string]int64 {
 	t.Helper()
 	zipped, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	out := map[string]int64{}
 	for archive := tar.NewReader(zipped); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return out
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		out[header.Name] = header.Mode
 	}
 }
@@ -57,17 +51,11 @@ func filesOf(t *testing.T, data []byte) map[string]int64 {
 func TestManifestFitsTheArchives(t *testing.T) {
 	binaries, licenseFile := layOut(t)
 	output := t.TempDir()
-	if err := pack("v1.2.3", binaries, "https://example.org/releases", output, licenseFile); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, pack("v1.2.3", binaries, "https://example.org/releases", output, licenseFile))
 	data, err := os.ReadFile(filepath.Join(output, pluginName+".yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var got manifest
-	if err := yaml.UnmarshalStrict(data, &got); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.UnmarshalStrict(data, &got))
 	// krew accepts only this version of the manifest and a file with the plugin's name. It shows only short descriptions in full.
 	if got.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || got.Kind != "Plugin" || got.Metadata.Name != "storageclient" || got.Spec.Version != "v1.2.3" {
 		t.Errorf("manifest is %+v", got)
@@ -99,9 +87,7 @@ func checkTarget(t *testing.T, p target, output string) {
 		t.Fatalf("%v, uri %q", err, p.URI)
 	}
 	archive, err := os.ReadFile(filepath.Join(output, path.Base(uri.Path)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != p.SHA256 {
 		t.Errorf("got checksum %s, want %x", p.SHA256, sum)
 	}
@@ -120,9 +106,7 @@ func TestTheSameFilesMakeTheSameArchive(t *testing.T) {
 	binaries, licenseFile := layOut(t)
 	binary := filepath.Join(binaries, "linux", "amd64", "kubectl-storageclient")
 	first, err := archiveOf(binary, licenseFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if second, err := archiveOf(binary, licenseFile); err != nil || !bytes.Equal(first, second) {
 		t.Errorf("error %v, or different bytes", err)
 	}

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // rooms are the directories that the rule covers. Code in othersRooms parses the texts of kernels, host tools and mount helpers.
@@ -106,9 +108,7 @@ func sourcesBelow(t *testing.T, root string) map[string]map[string]string {
 		out[dir][entry.Name()] = path
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return out
 }
 
@@ -125,9 +125,7 @@ func findReaders(t *testing.T, files map[string]string) []finding {
 	parsed, constants := map[string]*ast.File{}, map[string]string{}
 	for name, path := range files {
 		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		parsed[name] = file
 		noteConstants(file, constants)
 	}
@@ -275,17 +273,13 @@ func TestTheRuleFindsWhatItIsFor(t *testing.T) {
 	} {
 		t.Run(source, func(t *testing.T) {
 			e, err := parser.ParseExpr(source)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			found := false
 			ast.Inspect(e, func(n ast.Node) bool {
 				found = found || describe(n, map[string]string{"needsApproval": "The plan needs approval"}) != ""
 				return true
 			})
-			if found != want {
-				t.Errorf("got a finding %t, want %t", found, want)
-			}
+			check.Equal(t, "finding", want, found)
 		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // newModule writes a module with one tested and one untested decision.
@@ -23,12 +25,8 @@ func newModule(t *testing.T) string {
 			"func TestEven(t *testing.T) { Even(2) }\n\nfunc TestChecked(t *testing.T) { Checked(2) }\n",
 	} {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return root
 }
@@ -72,9 +70,7 @@ func TestTryPackage(t *testing.T) {
 				}
 				rows = append(rows, i)
 			}
-			if err := r.tryPackage(t.Context(), root, rows); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, r.tryPackage(t.Context(), root, rows))
 			var broken []string
 			for i, want := range test.want {
 				m := r.table[i]
@@ -106,13 +102,9 @@ func TestRunFailsWhereADecisionIsHeldByNoTest(t *testing.T) {
 	table := "- {decision: even is even, invariant: '1', package: m, func: Even, mentions: n%2 == 0, becomes: false}\n" +
 		"- {decision: does not compile, invariant: '1', package: m, func: Half, mentions: 'n', becomes: true}\n" +
 		"- {decision: nought is not positive, invariant: '2', package: m, func: Positive, mentions: n > 0, becomes: 'true', tests: [./n, ./m]}\n"
-	if err := os.WriteFile(filepath.Join(root, "table.yaml"), []byte(table), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(filepath.Join(root, "table.yaml"), []byte(table), 0o600))
 	page := filepath.Join(root, "page.md")
-	if err := run(t.Context(), root, "table.yaml", "nought", page, effort{schedules: 1}); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, run(t.Context(), root, "table.yaml", "nought", page, effort{schedules: 1}))
 	if got := pageOf(t, page); !strings.Contains(got, "| nought is not positive | 2 | `m` | `Positive` | TestPositive |\n") || !strings.Contains(got, "| even is even | 1 | `m` | `Even` | not tried yet |\n") {
 		t.Errorf("page after one decision:\n%s", got)
 	}
@@ -128,9 +120,7 @@ func TestRunFailsWhereADecisionIsHeldByNoTest(t *testing.T) {
 func pageOf(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return string(data)
 }
 
@@ -144,9 +134,7 @@ func TestReadTable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "table.yaml")
-			if err := os.WriteFile(path, []byte(test.table), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.WriteFile(path, []byte(test.table), 0o600))
 			all, err := readTable(path)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
@@ -165,9 +153,7 @@ func TestReadTable(t *testing.T) {
 func TestEveryMutationHasOneTarget(t *testing.T) {
 	const root = "../.."
 	all, err := readTable(filepath.Join(root, "hack/mutate/mutations.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if len(all) < 60 {
 		t.Errorf("got %d decisions, want at least 60", len(all))
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // writeFunc writes a package m with a function F and a method of T, and returns the root directory of the module.
@@ -14,18 +16,14 @@ func writeFunc(t *testing.T, body string) string {
 	t.Helper()
 	root := t.TempDir()
 	dir := filepath.Join(root, "m")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Mkdir(dir, 0o755))
 	for name, content := range map[string]string{
 		"f.go":      "package m\n\nfunc F() bool {\n" + body + "\n}\n",
 		"g.go":      "package m\n\nfunc (t *T[K]) Is() bool { return t.a == t.b }\n",
 		"h.go":      "//go:build never\n\npackage m\n\nfunc F() bool { return a }\n",
 		"m_test.go": "package m\n\nfunc F() bool { return a }\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	return root
 }
@@ -71,9 +69,7 @@ func TestResolve(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := mutation{Package: "m", Func: "F", Mentions: test.mentions, Becomes: test.becomes}
 			got, err := resolve(writeFunc(t, test.body), m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			got.number = 1
 			mutated := strings.ReplaceAll(string(mutate(got.data, []place{got})), `mutantIs("1")`, "mutantIs(1)")
 			if diff := cmp.Diff("package m\n\nfunc F() bool {\n"+test.want+"\n}\n", mutated); diff != "" || got.file != "m/f.go" {
@@ -114,9 +110,7 @@ func TestResolveRejects(t *testing.T) {
 
 func TestResolveFindsAMethod(t *testing.T) {
 	got, err := resolve(writeFunc(t, ""), mutation{Package: "m", Func: "T.Is", Mentions: "t.a", Becomes: "true"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if want := "package m\n\nfunc (t *T[K]) Is() bool { return (mutantIs(\"0\") || (t.a == t.b)) }\n"; string(mutate(got.data, []place{got})) != want || got.file != "m/g.go" {
 		t.Errorf("%s:\n%s", got.file, mutate(got.data, []place{got}))
 	}
@@ -131,9 +125,7 @@ func TestMutateNests(t *testing.T) {
 	} {
 		m.Package, m.Func = "m", "F"
 		p, err := resolve(root, m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		p.number = len(places) + 1
 		places = append(places, p)
 	}
@@ -141,7 +133,5 @@ func TestMutateNests(t *testing.T) {
 	if !mutantIs("4") { f(c) }
 } }
 return (mutantIs("5") || ((!mutantIs("7") && (d))))`
-	if diff := cmp.Diff("package m\n\nfunc F() bool {\n"+want+"\n}\n", string(mutate(places[0].data, places))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", "package m\n\nfunc F() bool {\n"+want+"\n}\n", string(mutate(places[0].data, places)))
 }

@@ -10,12 +10,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 const root = "../.."
 
 // eachFile calls check with each text file of the tree that users read or apply.
-func eachFile(t *testing.T, check func(path, content string)) {
+func eachFile(t *testing.T, visit func(path, content string)) {
 	t.Helper()
 	count := 0
 	for _, dir := range []string{"README.md", "SECURITY.md", "CONTRIBUTING.md", "docs", "config", "test/e2e"} {
@@ -26,13 +28,11 @@ func eachFile(t *testing.T, check func(path, content string)) {
 			content, err := os.ReadFile(path)
 			if err == nil {
 				count++
-				check(strings.TrimPrefix(path, root+"/"), string(content))
+				visit(strings.TrimPrefix(path, root+"/"), string(content))
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 	}
 	if count < 100 {
 		t.Errorf("read %d files, want at least 100", count)
@@ -41,9 +41,7 @@ func eachFile(t *testing.T, check func(path, content string)) {
 
 func TestDocumentationNamesOneRelease(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	release := regexp.MustCompile(`(?m)^RELEASE := (v\d+\.\d+\.\d+)$`).FindStringSubmatch(string(makefile))
 	if release == nil {
 		t.Fatal("the Makefile has no RELEASE")
@@ -73,7 +71,7 @@ func TestDocumentationNamesOneRelease(t *testing.T) {
 func TestManifestsNameNoImageOfAnAccountThatIsNotOurs(t *testing.T) {
 	image := regexp.MustCompile(`(?m)(?:image:|newName:|_IMAGE [?:]?=|[^/a-z.]name:) *"?([^\s"#}]*storageclient/(?:manager|node-agent)[^\s"#},]*)`)
 	found := 0
-	check := func(path, content string) {
+	inspect := func(path, content string) {
 		for _, match := range image.FindAllStringSubmatch(content, -1) {
 			found++
 			if registry, _, _ := strings.Cut(match[1], "/"); registry != "localhost" && registry != "registry.example.com" {
@@ -84,13 +82,11 @@ func TestManifestsNameNoImageOfAnAccountThatIsNotOurs(t *testing.T) {
 			t.Errorf("%s names an account on a public registry", path)
 		}
 	}
-	eachFile(t, check)
+	eachFile(t, inspect)
 	for _, name := range []string{"Makefile", "Dockerfile", "hack/chart/slots.go", "hack/images/main.go", "hack/release.sh", "test/integration/testdata/agent-plain.golden.yaml"} {
 		content, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		check(name, string(content))
+		check.NoError(t, err)
+		inspect(name, string(content))
 	}
 	if found < 10 {
 		t.Errorf("got %d images, want at least 10", found)
@@ -112,9 +108,7 @@ func TestVulnerabilitiesAreNeverReportedAsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			program, file := filepath.Join(dir, "govulncheck"), filepath.Join(dir, "result")
-			if err := os.WriteFile(program, []byte("#!/bin/sh\n"+test.program+"\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\n"+test.program+"\n"), 0o700))
 			command := exec.CommandContext(t.Context(), "bash", filepath.Join(root, "hack/vulnerabilities.sh"), file)
 			command.Env = append(os.Environ(), "GOVULNCHECK="+program)
 			status := 0

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // Row is one combination, a label for each dimension, with its results.
@@ -36,15 +38,11 @@ func (f *File) Check(t *testing.T, name string, store bool) {
 	t.Helper()
 	got := f.text.String()
 	if store {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(name, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("%s differs, run with -update if the new results are correct (-want +got):\n%s", name, diff)
 	}

@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 var update = flag.Bool("update", false, "write the table into docs/security-reference.md")
@@ -136,7 +138,7 @@ func (w *world) newActor(t *testing.T, config *rest.Config) *actor {
 	config.QPS, config.Burst = -1, -1
 	config.WarningHandler = rest.NoWarnings{}
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: w.cluster.admin.RESTMapper()})
-	must(t, err)
+	check.NoError(t, err)
 	return &actor{client: w.recording(c), config: config, world: w}
 }
 
@@ -256,7 +258,7 @@ func compareTable(t *testing.T, table string) {
 		t.Error("the table is not written, because an attack was not stopped by its expected defense")
 		return
 	}
-	must(t, os.WriteFile(securityFile, []byte(before+beginMark+table+endMark+after), 0o600))
+	check.NoError(t, os.WriteFile(securityFile, []byte(before+beginMark+table+endMark+after), 0o600))
 }
 
 // raw sends a request that typed clients do not support.
@@ -274,5 +276,5 @@ func (a *actor) admin() client.WithWatch { return a.world.recording(a.world.clus
 // get reads an object as the administrator.
 func (a *actor) get(object client.Object) {
 	a.t.Helper()
-	must(a.t, a.world.cluster.admin.Get(a.ctx, client.ObjectKeyFromObject(object), object))
+	check.NoError(a.t, a.world.cluster.admin.Get(a.ctx, client.ObjectKeyFromObject(object), object))
 }

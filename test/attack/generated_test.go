@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // The generator derives attacks from the policies of the installation and of each component: each object that a policy matches, with
@@ -99,7 +100,7 @@ func newArena(t *testing.T) *arena {
 	for name, config := range identities {
 		a.people[name] = a.world.newActor(t, config)
 		clients, err := kubernetes.NewForConfig(a.people[name].config)
-		must(t, err)
+		check.NoError(t, err)
 		a.rest[name] = clients.Discovery().RESTClient()
 	}
 	awaitPolicies(t, a.people)
@@ -113,11 +114,11 @@ func newArena(t *testing.T) *arena {
 func (a *arena) installComponents(t *testing.T) {
 	t.Helper()
 	components, err := filepath.Glob(filepath.Join(configDir, "components", "*", "*.yaml"))
-	must(t, err)
+	check.NoError(t, err)
 	sets := map[string][]*unstructured.Unstructured{"": render(t)}
 	for _, file := range components {
 		text, err := os.ReadFile(file)
-		must(t, err)
+		check.NoError(t, err)
 		name := filepath.Base(filepath.Dir(file))
 		if _, ok := sets[name]; !ok && bytes.Contains(text, []byte("kind: ValidatingAdmissionPolicy")) {
 			sets[name] = render(t, name)
@@ -162,7 +163,7 @@ func (a *arena) objectsOf(t *testing.T, kind schema.GroupVersionKind) []map[stri
 		}
 		live := &unstructured.Unstructured{}
 		live.SetGroupVersionKind(kind)
-		must(t, a.cluster.admin.Get(t.Context(), client.ObjectKeyFromObject(k.object), live))
+		check.NoError(t, a.cluster.admin.Get(t.Context(), client.ObjectKeyFromObject(k.object), live))
 		live.SetUID("")
 		if kind.Group == "" { // an update without a version is unconditional
 			live.SetResourceVersion("")
@@ -178,7 +179,7 @@ func kindOf(t *testing.T, k *savedObject) schema.GroupVersionKind {
 		return u.GroupVersionKind()
 	}
 	kind, err := apiutil.GVKForObject(k.object, scheme)
-	must(t, err)
+	check.NoError(t, err)
 	return kind
 }
 
@@ -198,9 +199,9 @@ func (a *arena) restore(t *testing.T, x *target) {
 func plain(t *testing.T, object any) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(object)
-	must(t, err)
+	check.NoError(t, err)
 	var out map[string]any
-	must(t, json.Unmarshal(text, &out))
+	check.NoError(t, json.Unmarshal(text, &out))
 	return out
 }
 
@@ -242,9 +243,9 @@ func (a *arena) targetsOf(t *testing.T, selector *metav1.LabelSelector, rule adm
 		of.Version = ""
 	}
 	kind, err := a.cluster.admin.RESTMapper().KindFor(of)
-	must(t, err)
+	check.NoError(t, err)
 	mapping, err := a.cluster.admin.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
-	must(t, err)
+	check.NoError(t, err)
 	var out []*target
 	add := func(verb, name string, object map[string]any) {
 		url := "/api/v1"
@@ -358,7 +359,7 @@ func (a *arena) sendAs(ctx context.Context, by, method string, x *target, text [
 func (a *arena) generate(t *testing.T, x *target) (all []generated, invalid []string) {
 	t.Helper()
 	text, err := json.Marshal(x.body)
-	must(t, err)
+	check.NoError(t, err)
 	if x.response, err = a.send(t.Context(), administrator, x, text, true); err != nil {
 		t.Errorf("%s %s, unchanged, by an administrator: got error %v, want none", x.verb, x.object, err)
 		return nil, nil
@@ -375,7 +376,7 @@ func (a *arena) generate(t *testing.T, x *target) (all []generated, invalid []st
 		isValid := slices.ContainsFunc(d.alternatives, func(body any) bool {
 			choice++
 			text, err := json.Marshal(body)
-			must(t, err)
+			check.NoError(t, err)
 			response, err := a.send(t.Context(), administrator, x, text, true)
 			if isValid := err == nil && !reflect.DeepEqual(response, x.response) || err != nil && policyName.MatchString(err.Error()); !isValid {
 				return false
@@ -438,7 +439,7 @@ const allowedFile = "testdata/allowed.csv"
 func readRows(t *testing.T, file string) []*row {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	must(t, err)
+	check.NoError(t, err)
 	var out []*row
 	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
 		if strings.HasPrefix(line, "#") || line == "" {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // ceilings are the limits during the attacks on them.
@@ -50,9 +51,9 @@ var beyondCeilings = profileOf("beyond", func(p *v1alpha1.StorageClientProfile) 
 func setCeilings(t *testing.T, c *cluster, wanted map[string]string) {
 	t.Helper()
 	object := configMap(v1alpha1.ManagerNamespace, "storage-client-guardrails")
-	must(t, c.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object))
+	check.NoError(t, c.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object))
 	object.Data = wanted
-	must(t, c.admin.Update(t.Context(), object))
+	check.NoError(t, c.admin.Update(t.Context(), object))
 	await(t, "the limits to be effective", func() bool {
 		return apierrors.IsForbidden(c.admin.Create(t.Context(), beyondCeilings.DeepCopy(), client.DryRunAll)) == (len(wanted) > 0)
 	})

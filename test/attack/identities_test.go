@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // The attackers. Each has the credentials that a cluster would give it: tokens that the API server signed for a Pod, or client
@@ -63,12 +64,12 @@ func (c *cluster) identities(t *testing.T) map[string]*rest.Config {
 	c.bind(t, tenantNamespace, "edit", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "erin"})
 
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: otherNamespace, Name: "scraper"}}
-	must(t, c.admin.Create(t.Context(), account))
+	check.NoError(t, c.admin.Create(t.Context(), account))
 	c.bind(t, "", "storage-client-metrics-reader", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: otherNamespace, Name: "scraper"})
 	all[scraper] = c.withToken(t, otherNamespace, "scraper", nil)
 
 	gone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.AgentNamespace, Name: "agent-gone"}}
-	must(t, c.admin.Delete(t.Context(), gone, client.GracePeriodSeconds(0)))
+	check.NoError(t, c.admin.Delete(t.Context(), gone, client.GracePeriodSeconds(0)))
 	return all
 }
 
@@ -76,7 +77,7 @@ func (c *cluster) identities(t *testing.T) map[string]*rest.Config {
 func (c *cluster) user(t *testing.T, name string, groups []string, role string) *rest.Config {
 	t.Helper()
 	user, err := c.environment.AddUser(envtest.User{Name: name, Groups: groups}, c.config)
-	must(t, err)
+	check.NoError(t, err)
 	if role != "" {
 		c.bind(t, "", role, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name})
 	}
@@ -89,10 +90,10 @@ func (c *cluster) bind(t *testing.T, namespace, role string, subject rbacv1.Subj
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
 	meta := metav1.ObjectMeta{Namespace: namespace, Name: "attack-" + role}
 	if namespace == "" {
-		must(t, c.admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}}))
+		check.NoError(t, c.admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}}))
 		return
 	}
-	must(t, c.admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}}))
+	check.NoError(t, c.admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref, Subjects: []rbacv1.Subject{subject}}))
 }
 
 // agentToken returns the token that a kubelet would mount into a Pod of the agent.
@@ -105,7 +106,7 @@ func (c *cluster) agentToken(t *testing.T, pod string) *rest.Config {
 func (c *cluster) nodeToken(t *testing.T, name string) *rest.Config {
 	t.Helper()
 	node := &corev1.Node{}
-	must(t, c.admin.Get(t.Context(), client.ObjectKey{Name: name}, node))
+	check.NoError(t, c.admin.Get(t.Context(), client.ObjectKey{Name: name}, node))
 	bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}
 	return c.withToken(t, v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, bound)
 }
@@ -118,7 +119,7 @@ func (c *cluster) managerToken(t *testing.T) *rest.Config {
 func (c *cluster) boundTo(t *testing.T, namespace, name string) *authenticationv1.BoundObjectReference {
 	t.Helper()
 	pod := &corev1.Pod{}
-	must(t, c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, pod))
+	check.NoError(t, c.admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, pod))
 	return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: name, UID: pod.UID}
 }
 
@@ -127,7 +128,7 @@ func (c *cluster) withToken(t *testing.T, namespace, name string, bound *authent
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	request := tokenRequest(bound)
-	must(t, c.admin.SubResource("token").Create(t.Context(), account, request))
+	check.NoError(t, c.admin.SubResource("token").Create(t.Context(), account, request))
 	out := rest.AnonymousClientConfig(c.config)
 	out.BearerToken = request.Status.Token
 	return out

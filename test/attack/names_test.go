@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/controllers/fence"
+	"github.com/storageclient/operator/test/check"
 )
 
 // checkNames renders config/default with each transformer that renames objects, and starts the manager's check with the token of the
@@ -31,9 +32,9 @@ func checkNames(t *testing.T, c *cluster) {
 		t.Run("the manager starts only as the account that the policies limit, "+test.name, func(t *testing.T) {
 			account := accountOfManager(t, test.transformer)
 			err := c.admin.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: account.Namespace, Name: account.Name}})
-			must(t, client.IgnoreAlreadyExists(err))
+			check.NoError(t, client.IgnoreAlreadyExists(err))
 			manager, err := client.New(c.withToken(t, account.Namespace, account.Name, nil), client.Options{Scheme: scheme})
-			must(t, err)
+			check.NoError(t, err)
 			err = fence.CheckManager(t.Context(), manager)
 			switch {
 			case test.want == "" && err != nil:
@@ -43,7 +44,7 @@ func checkNames(t *testing.T, c *cluster) {
 			}
 		})
 	}
-	t.Run("a manager outside the cluster starts", func(t *testing.T) { must(t, fence.CheckManager(t.Context(), c.admin)) })
+	t.Run("a manager outside the cluster starts", func(t *testing.T) { check.NoError(t, fence.CheckManager(t.Context(), c.admin)) })
 }
 
 // accountOfManager returns the manager's service account in manifests that kustomize renders with a transformer.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	volumes "github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/test/check"
 )
 
 func otherAttacks() []attack {
@@ -146,7 +147,7 @@ func (a *actor) rollOut(options ...v1alpha1.MountOption) rollout {
 			Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}},
 		}}
 	})
-	must(a.t, a.admin().Create(a.ctx, change))
+	check.NoError(a.t, a.admin().Create(a.ctx, change))
 	visitor := a.world.newActor(a.t, a.world.cluster.managerToken(a.t))
 	clock := testclock.NewFakeClock(time.Now().Add(-time.Minute))
 	reconciler := &volumes.Reconciler{
@@ -155,7 +156,7 @@ func (a *actor) rollOut(options ...v1alpha1.MountOption) rollout {
 	return rollout{actor: a, clock: clock, visit: func() *corev1.PersistentVolume {
 		a.t.Helper()
 		_, err := reconciler.Reconcile(ctrl.LoggerInto(a.ctx, logr.Discard()), ctrl.Request{})
-		must(a.t, err)
+		check.NoError(a.t, err)
 		pv := &corev1.PersistentVolume{ObjectMeta: named("", "pv-1")}
 		a.get(pv)
 		return pv
@@ -168,7 +169,7 @@ func weaken(own, declared string) func(*actor) error {
 		pv := &corev1.PersistentVolume{ObjectMeta: named("", "pv-1")}
 		a.get(pv)
 		pv.Spec.MountOptions = []string{own}
-		must(a.t, a.admin().Update(a.ctx, pv))
+		check.NoError(a.t, a.admin().Update(a.ctx, pv))
 		if err := onlyTry(mountOptions(v1alpha1.MountOption(declared), "nconnect=4"))(a); err != nil {
 			return err
 		}
@@ -185,7 +186,7 @@ func weakenNothing(a *actor) error {
 	pv := &corev1.PersistentVolume{ObjectMeta: named("", "pv-1")}
 	a.get(pv)
 	pv.Spec.MountOptions = []string{"nconnect=2"}
-	must(a.t, a.admin().Update(a.ctx, pv))
+	check.NoError(a.t, a.admin().Update(a.ctx, pv))
 	if merged := a.rollOut("nconnect=4").visit().Spec.MountOptions; !slices.Equal(merged, []string{"nconnect=4"}) {
 		return fmt.Errorf("got mount options %v, want [nconnect=4]", merged)
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // pairs are identities that act in turn. The first one writes, and the second one then tries the attacks that were stopped before. A
@@ -145,7 +146,7 @@ var arming = regexp.MustCompile(`^(|spec|spec\.(mode|paused|rollout|rollout\.\*|
 func (a *arena) currentVariants(t *testing.T, x *target) map[string][]any {
 	t.Helper()
 	live := &unstructured.Unstructured{Object: maps.Clone(x.body)}
-	must(t, a.cluster.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
+	check.NoError(t, a.cluster.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
 	if x.kind.Group == "" {
 		live.SetResourceVersion("")
 	}

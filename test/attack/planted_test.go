@@ -13,6 +13,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // undetected contains the rules whose removal no generated attack shows, with the reason: the policy, a slash and the index.
@@ -113,7 +115,7 @@ func (a *arena) refresh(t *testing.T, results []result) {
 		}
 		if versions[r.target] == "" {
 			live := &unstructured.Unstructured{Object: maps.Clone(r.body)}
-			must(t, a.cluster.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
+			check.NoError(t, a.cluster.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
 			versions[r.target] = live.GetResourceVersion()
 		}
 		r.text = version.ReplaceAll(r.text, []byte(`"resourceVersion":"`+versions[r.target]+`"`))
@@ -129,7 +131,7 @@ func (a *arena) plant(t *testing.T, round int, policies []*policy, stopped map[s
 	manager := fmt.Sprintf("planted-%d", round)
 	for _, p := range policies {
 		live := &policy{}
-		must(t, a.cluster.admin.Get(t.Context(), client.ObjectKeyFromObject(p), live))
+		check.NoError(t, a.cluster.admin.Get(t.Context(), client.ObjectKeyFromObject(p), live))
 		rules := slices.Clone(p.Spec.Validations)
 		if round < len(rules) {
 			rules = slices.Delete(rules, round, round+1)
@@ -137,7 +139,7 @@ func (a *arena) plant(t *testing.T, round int, policies []*policy, stopped map[s
 		live.Spec.Validations = append([]admissionregistrationv1.Validation{{
 			Expression: "!has(request.options) || dyn(request.options).?fieldManager.orValue('') != '" + manager + "'", Message: manager,
 		}}, rules...)
-		must(t, a.cluster.admin.Update(t.Context(), live))
+		check.NoError(t, a.cluster.admin.Update(t.Context(), live))
 	}
 	for _, p := range policies {
 		i := slices.IndexFunc(stopped[p.Name], func(r result) bool { return r.verb != "delete" })

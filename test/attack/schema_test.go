@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // A variant is an object with one difference. The API server may reject a value, so there are alternatives; the first valid one counts.
@@ -45,19 +46,19 @@ func readSchemas(t *testing.T, c *cluster) *schemas {
 	t.Helper()
 	s := &schemas{named: map[string]map[string]any{}, kinds: map[schema.GroupVersionKind]map[string]any{}}
 	clients, err := kubernetes.NewForConfig(c.config)
-	must(t, err)
+	check.NoError(t, err)
 	paths, err := clients.Discovery().OpenAPIV3().Paths()
-	must(t, err)
+	check.NoError(t, err)
 	for at, group := range paths {
 		if !strings.HasPrefix(at, "api") {
 			continue
 		}
 		text, err := group.Schema("application/json")
-		must(t, err)
+		check.NoError(t, err)
 		var document struct {
 			Components struct{ Schemas map[string]map[string]any }
 		}
-		must(t, json.Unmarshal(text, &document))
+		check.NoError(t, json.Unmarshal(text, &document))
 		for name, definition := range document.Components.Schemas {
 			s.named[name] = definition
 			kinds, _ := definition["x-kubernetes-group-version-kind"].([]any)
@@ -69,7 +70,7 @@ func readSchemas(t *testing.T, c *cluster) *schemas {
 		}
 	}
 	names, err := os.ReadFile(root + "/api/v1alpha1/names.go")
-	must(t, err)
+	check.NoError(t, err)
 	s.keys = []string{"example.com/attack"}
 	for _, match := range regexp.MustCompile(`"(`+regexp.QuoteMeta(v1alpha1.GroupVersion.Group)+`/[a-z0-9-]+)"`).FindAllStringSubmatch(string(names), -1) {
 		s.keys = append(s.keys, match[1])

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -36,7 +37,7 @@ const (
 func readSecurity(t *testing.T) string {
 	t.Helper()
 	content, err := os.ReadFile(securityFile)
-	must(t, err)
+	check.NoError(t, err)
 	return string(content)
 }
 
@@ -108,7 +109,7 @@ func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	names := map[string]bool{}
-	must(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+	check.NoError(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(name, "_test.go") {
 			return err
 		}
@@ -125,7 +126,7 @@ func testNames(t *testing.T) map[string]bool {
 func TestSecurityPagesNameExistingTests(t *testing.T) {
 	names := testNames(t)
 	summary, err := os.ReadFile(root + "/SECURITY.md")
-	must(t, err)
+	check.NoError(t, err)
 	for _, name := range quotedIn(string(summary) + readSecurity(t)) {
 		if strings.HasPrefix(name, "Test") && !names[name] {
 			t.Errorf("the security pages mention %s, want an existing test", name)
@@ -136,7 +137,7 @@ func TestSecurityPagesNameExistingTests(t *testing.T) {
 // SECURITY.md is one page with a picture, all attackers, and the two switches that matter.
 func TestSecurityIsOnePage(t *testing.T) {
 	text, err := os.ReadFile(root + "/SECURITY.md")
-	must(t, err)
+	check.NoError(t, err)
 	if words := len(strings.Fields(string(text))); words > 1200 {
 		t.Errorf("got %d words, want at most 1200", words)
 	}
@@ -153,7 +154,7 @@ func TestSecurityIsOnePage(t *testing.T) {
 // The security reference names each Namespace that the manager may read.
 func TestReferenceNamesWhatTheManagerReads(t *testing.T) {
 	text, err := os.ReadFile(configDir + "/rbac/role.yaml")
-	must(t, err)
+	check.NoError(t, err)
 	threats := section(t, "threats")
 	found := 0
 	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
@@ -181,7 +182,7 @@ func TestReferenceNamesWhatTheManagerReads(t *testing.T) {
 func agentSource(t *testing.T, visit func(position string, of ast.Node)) {
 	t.Helper()
 	for _, dir := range []string{"agent", "cmd/node-agent"} {
-		must(t, filepath.WalkDir(filepath.Join(root, dir), func(name string, entry fs.DirEntry, err error) error {
+		check.NoError(t, filepath.WalkDir(filepath.Join(root, dir), func(name string, entry fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.Contains(name, "hosttest") || entry.IsDir() {
 				return err
 			}

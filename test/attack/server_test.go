@@ -40,6 +40,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/webhook"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/patience"
 	"github.com/storageclient/operator/test/reaper"
 )
@@ -71,7 +72,7 @@ func startCluster(t *testing.T) *cluster {
 	}
 	ctrl.SetLogger(logr.Discard())
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
-		must(t, add(scheme))
+		check.NoError(t, add(scheme))
 	}
 	c := &cluster{environment: &envtest.Environment{
 		Scheme: scheme, CRDDirectoryPaths: []string{filepath.Join(configDir, "crd", "bases")}, ErrorIfCRDPathMissing: true,
@@ -82,11 +83,11 @@ func startCluster(t *testing.T) *cluster {
 		Append("enable-admission-plugins", "NodeRestriction")
 	var err error
 	c.config, err = c.environment.Start()
-	must(t, err)
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = c.environment.Stop() })
 	c.config.QPS, c.config.Burst = -1, -1
 	c.admin, err = client.NewWithWatch(c.config, client.Options{Scheme: scheme})
-	must(t, err)
+	check.NoError(t, err)
 	return c
 }
 
@@ -121,7 +122,7 @@ func (c *cluster) install(t *testing.T) {
 	}
 	c.aggregateRoles(t)
 	setCeilings(t, c, nil)
-	must(t, site.Install(c.config))
+	check.NoError(t, site.Install(c.config))
 	t.Cleanup(func() { _ = site.Cleanup() })
 	c.serveWebhooks(t, site)
 }
@@ -130,7 +131,7 @@ func (c *cluster) install(t *testing.T) {
 func (c *cluster) aggregateRoles(t *testing.T) {
 	t.Helper()
 	var roles rbacv1.ClusterRoleList
-	must(t, c.admin.List(t.Context(), &roles))
+	check.NoError(t, c.admin.List(t.Context(), &roles))
 	for range 2 { // edit aggregates view
 		for i := range roles.Items {
 			role := &roles.Items[i]
@@ -140,14 +141,14 @@ func (c *cluster) aggregateRoles(t *testing.T) {
 			role.Rules = nil
 			for _, wanted := range role.AggregationRule.ClusterRoleSelectors {
 				selector, err := metav1.LabelSelectorAsSelector(&wanted)
-				must(t, err)
+				check.NoError(t, err)
 				for _, part := range roles.Items {
 					if selector.Matches(labels.Set(part.Labels)) {
 						role.Rules = append(role.Rules, part.Rules...)
 					}
 				}
 			}
-			must(t, c.admin.Update(t.Context(), role))
+			check.NoError(t, c.admin.Update(t.Context(), role))
 		}
 	}
 }
@@ -156,22 +157,22 @@ func (c *cluster) aggregateRoles(t *testing.T) {
 func (c *cluster) serveWebhooks(t *testing.T, site *envtest.WebhookInstallOptions) {
 	t.Helper()
 	secret := &corev1.Secret{}
-	must(t, c.admin.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: webhook.Name}, secret))
+	check.NoError(t, c.admin.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: webhook.Name}, secret))
 	secret.Data = map[string][]byte{}
 	for _, file := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
 		text, err := os.ReadFile(filepath.Join(site.LocalServingCertDir, file))
-		must(t, err)
+		check.NoError(t, err)
 		secret.Data[file] = text
 	}
-	must(t, c.admin.Update(t.Context(), secret))
+	check.NoError(t, c.admin.Update(t.Context(), secret))
 	mgr, err := ctrl.NewManager(c.withToken(t, v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, nil), ctrl.Options{
 		Scheme: scheme, Logger: logr.Discard(), HealthProbeBindAddress: "0", Metrics: metricsserver.Options{BindAddress: "0"},
 		Cache:      cache.Options{ByObject: webhook.CacheByObject(v1alpha1.ManagerNamespace)},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
-	must(t, err)
+	check.NoError(t, err)
 	hooks := &webhook.Webhooks{Host: site.LocalServingHost, Port: site.LocalServingPort}
-	must(t, hooks.SetupWithManager(mgr))
+	check.NoError(t, hooks.SetupWithManager(mgr))
 	life, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(life) }()
@@ -205,9 +206,9 @@ func (c *cluster) giveCertificates(t *testing.T, manager *actor) {
 	for _, object := range render(t, "guardrails", "cert-manager") {
 		if object.GetKind() == "ClusterRole" || object.GetKind() == "Role" {
 			live := object.DeepCopy()
-			must(t, c.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
+			check.NoError(t, c.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
 			live.Object["rules"] = object.Object["rules"]
-			must(t, c.admin.Update(t.Context(), live))
+			check.NoError(t, c.admin.Update(t.Context(), live))
 		}
 	}
 	await(t, "the roles to count", func() bool { return apierrors.IsForbidden(onlyTry(askedAboutPods)(manager.as(t))) })
@@ -219,9 +220,9 @@ func (c *cluster) includeControlPlane(t *testing.T, manager *actor) {
 	for _, object := range render(t, "guardrails", "control-plane") {
 		if object.GetKind() == "ValidatingAdmissionPolicy" && object.GetName() == "storage-client-manager-nodes" {
 			live := object.DeepCopy()
-			must(t, c.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
+			check.NoError(t, c.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
 			live.Object["spec"] = object.Object["spec"]
-			must(t, c.admin.Update(t.Context(), live))
+			check.NoError(t, c.admin.Update(t.Context(), live))
 		}
 	}
 	await(t, "the policy to count", func() bool { return controlPlaneAttacks()[0].try(manager.as(t)) == nil })
@@ -244,14 +245,14 @@ func render(t *testing.T, components ...string) []*unstructured.Unstructured {
 func build(t *testing.T, overlay func(config string) string) []*unstructured.Unstructured {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	must(t, err)
+	check.NoError(t, err)
 	root, err := filepath.Abs(configDir)
-	must(t, err)
+	check.NoError(t, err)
 	root, err = filepath.EvalSymlinks(root)
-	must(t, err)
+	check.NoError(t, err)
 	relative, err := filepath.Rel(dir, root)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay(relative)), 0o600))
+	check.NoError(t, err)
+	check.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay(relative)), 0o600))
 	command := exec.CommandContext(t.Context(), os.Getenv("KUSTOMIZE"), "build", dir)
 	var complaints bytes.Buffer
 	command.Stderr = &complaints
@@ -265,7 +266,7 @@ func build(t *testing.T, overlay func(config string) string) []*unstructured.Uns
 		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
 			return objects
 		}
-		must(t, err)
+		check.NoError(t, err)
 		if len(object.Object) > 0 {
 			objects = append(objects, object)
 		}
@@ -275,13 +276,6 @@ func build(t *testing.T, overlay func(config string) string) []*unstructured.Uns
 func convert[T any](t *testing.T, object *unstructured.Unstructured) *T {
 	t.Helper()
 	out := new(T)
-	must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, out))
+	check.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, out))
 	return out
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // specAttacks are attacks by writers of a StorageClientNode's spec: the manager, an administrator, a stolen backup. The agent also gets
@@ -148,13 +149,13 @@ type machine struct {
 func newMachine(t *testing.T, name string) *machine {
 	t.Helper()
 	dir := hosttest.CopyHost(t, name)
-	must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(mountWindow)), 0o755))
-	must(t, os.WriteFile(filepath.Join(dir, mountWindow), []byte(ownWindow), 0o600))
+	check.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(mountWindow)), 0o755))
+	check.NoError(t, os.WriteFile(filepath.Join(dir, mountWindow), []byte(ownWindow), 0o600))
 	table, err := os.OpenFile(filepath.Join(dir, "/proc/1/mountinfo"), os.O_APPEND|os.O_WRONLY, 0)
-	must(t, err)
+	check.NoError(t, err)
 	_, err = table.WriteString(mountLine)
-	must(t, err)
-	must(t, table.Close())
+	check.NoError(t, err)
+	check.NoError(t, table.Close())
 	return &machine{dir: dir, commands: &hosttest.Commands{Dir: dir}, seen: map[string]string{}}
 }
 
@@ -167,7 +168,7 @@ func (m *machine) tree(t *testing.T) map[string]string {
 func (m *machine) run(t *testing.T, spec v1alpha1.StorageClientNodeSpec) v1alpha1.StorageClientNodeStatus {
 	t.Helper()
 	files, err := host.OpenFS(m.dir)
-	must(t, err)
+	check.NoError(t, err)
 	defer files.Close()
 	api := &oneSpec{clientNode: clientNode("node-1"), reported: make(chan v1alpha1.StorageClientNodeStatus, 16)}
 	api.clientNode.UID, api.clientNode.Generation, api.clientNode.Spec = "u", 1, spec
@@ -176,7 +177,7 @@ func (m *machine) run(t *testing.T, spec v1alpha1.StorageClientNodeSpec) v1alpha
 	machine := agent.NewHost(files, m.commands, noReboot{t}, mounts.DefaultKubeletDir)
 	machine.AskServer = func(context.Context, connect.Server) error { return nil }
 	loop, err := agent.New(agent.Config{Host: machine, API: api, Clock: clock.RealClock{}})
-	must(t, err)
+	check.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var running sync.WaitGroup

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 const planHash = "0123456789abcdef"
@@ -64,12 +65,12 @@ func (k *savedObject) create(t *testing.T, c client.Client) {
 	err := c.Create(t.Context(), object)
 	if apierrors.IsAlreadyExists(err) { // the manifests contain it
 		live := k.object.DeepCopyObject().(client.Object)
-		must(t, c.Get(t.Context(), client.ObjectKeyFromObject(live), live))
+		check.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(live), live))
 		live.SetResourceVersion("")
 		live.SetUID("")
 		k.object, err = live, nil
 	}
-	must(t, err)
+	check.NoError(t, err)
 	k.restore(t, c)
 }
 
@@ -78,7 +79,7 @@ func (k *savedObject) create(t *testing.T, c client.Client) {
 func (k *savedObject) restore(t *testing.T, c client.Client) {
 	t.Helper()
 	live := k.object.DeepCopyObject().(client.Object)
-	must(t, c.Get(t.Context(), client.ObjectKeyFromObject(live), live))
+	check.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(live), live))
 	wanted := k.object.DeepCopyObject().(client.Object)
 	wanted.SetUID("")
 	wanted.SetResourceVersion(live.GetResourceVersion())
@@ -93,7 +94,7 @@ func (k *savedObject) restore(t *testing.T, c client.Client) {
 	if hasStatus(wanted) {
 		status := k.object.DeepCopyObject().(client.Object)
 		status.SetResourceVersion(version)
-		must(t, c.Status().Update(t.Context(), status))
+		check.NoError(t, c.Status().Update(t.Context(), status))
 		version = status.GetResourceVersion()
 	}
 	k.version = version
@@ -179,8 +180,8 @@ func (w *world) recording(c client.WithWatch) client.WithWatch {
 func deleteNow(t *testing.T, c client.Client, object client.Object) {
 	t.Helper()
 	without := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-	must(t, client.IgnoreNotFound(c.Patch(t.Context(), object.DeepCopyObject().(client.Object), without)))
-	must(t, client.IgnoreNotFound(c.Delete(t.Context(), object, client.GracePeriodSeconds(0))))
+	check.NoError(t, client.IgnoreNotFound(c.Patch(t.Context(), object.DeepCopyObject().(client.Object), without)))
+	check.NoError(t, client.IgnoreNotFound(c.Delete(t.Context(), object, client.GracePeriodSeconds(0))))
 }
 
 func named(namespace, name string) metav1.ObjectMeta {

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/cluster/rights"
 	"github.com/storageclient/operator/test/cluster/sandbox"
 	"github.com/storageclient/operator/test/patience"
@@ -79,9 +80,7 @@ func prepareUse(t *testing.T, s *sandbox.Sandbox) *site {
 	t.Helper()
 	ctx := t.Context()
 	for _, file := range []string{"test/demo/workload.yaml", "config/webhook/secret.yaml", "config/webhook/service.yaml"} {
-		if err := s.ApplyFile(ctx, filepath.Join("..", "..", file)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, s.ApplyFile(ctx, filepath.Join("..", "..", file)))
 	}
 	bound := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: boundVolume}
 	storage := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("100Gi")}
@@ -127,9 +126,7 @@ func prepareUse(t *testing.T, s *sandbox.Sandbox) *site {
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "scraper"}},
 		},
 	} {
-		if err := s.Client.Create(ctx, object); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, s.Client.Create(ctx, object))
 	}
 	setBudget(t, s, appReplicas)
 	return &site{metricsAddress: net.JoinHostPort("127.0.0.1", freePort(t)), webhookPort: freePort(t)}
@@ -143,14 +140,10 @@ func freePort(t *testing.T) string {
 	t.Helper()
 	var config net.ListenConfig
 	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer listener.Close()
 	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return port
 }
 
@@ -178,9 +171,7 @@ func (*site) failMount(t *testing.T, s *sandbox.Sandbox) {
 		Message:        "Unable to attach or mount volumes: unmounted volumes=[data]: mount.nfs: an incorrect mount option was specified",
 		FirstTimestamp: now, LastTimestamp: now, Count: 1, Source: corev1.EventSource{Component: "kubelet", Host: s.Names[0]},
 	}
-	if err := s.Client.Create(t.Context(), event); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.Create(t.Context(), event))
 }
 
 // refuseEvictions waits until the application's budget, which permits no eviction, blocks a drain. It then relaxes the budget.
@@ -200,9 +191,7 @@ func setBudget(t *testing.T, s *sandbox.Sandbox, minAvailable int) {
 	t.Helper()
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "web"}}
 	patch := fmt.Appendf(nil, `{"spec":{"minAvailable":%d}}`, minAvailable)
-	if err := s.Client.Patch(t.Context(), budget, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.Patch(t.Context(), budget, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // scrapeMetrics reads the manager's metrics in the same way as Prometheus.
@@ -210,20 +199,14 @@ func (u *site) scrapeMetrics(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "scraper"}}
 	request := &authenticationv1.TokenRequest{}
-	if err := s.Client.SubResource("token").Create(t.Context(), account, request); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.SubResource("token").Create(t.Context(), account, request))
 	get, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://%s/metrics", u.metricsAddress), http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	get.Header.Set("Authorization", "Bearer "+request.Status.Token)
 	// The manager's certificate is self-signed, and the address belongs to this machine.
 	scraper := &http.Client{Timeout: patience.Of(time.Minute), Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	response, err := scraper.Do(get)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer response.Body.Close()
 	if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != http.StatusOK {
 		t.Errorf("GET /metrics: %s, %v", response.Status, err)
@@ -234,16 +217,10 @@ func (u *site) scrapeMetrics(t *testing.T, s *sandbox.Sandbox) {
 func checkRights(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	granted, err := rights.OfAccount(listRoles(t, s), v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Plane.AwaitAudit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
+	check.NoError(t, s.Plane.AwaitAudit(t.Context()))
 	requests, err := s.Plane.ManagerRequests()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Logf("%d rights of the manager, %d requests", len(granted), len(requests))
 	for _, problem := range rights.Compare(granted, requests, spare) {
 		t.Error(problem)
@@ -254,15 +231,11 @@ func listRoles(t *testing.T, s *sandbox.Sandbox) []client.Object {
 	t.Helper()
 	var objects []client.Object
 	for _, list := range []client.ObjectList{&rbacv1.RoleList{}, &rbacv1.ClusterRoleList{}, &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleBindingList{}} {
-		if err := s.Client.List(t.Context(), list); err != nil {
-			t.Fatal(err)
-		}
-		if err := meta.EachListItem(list, func(item runtime.Object) error {
+		check.NoError(t, s.Client.List(t.Context(), list))
+		check.NoError(t, meta.EachListItem(list, func(item runtime.Object) error {
 			objects = append(objects, item.(client.Object))
 			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return objects
 }

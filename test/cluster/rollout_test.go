@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/cluster/controlplane"
 	"github.com/storageclient/operator/test/cluster/history"
 	"github.com/storageclient/operator/test/cluster/sandbox"
@@ -49,16 +50,12 @@ func TestTwoHundredNodesWhileManagersAreKilled(t *testing.T) {
 	})
 	deployApplications(t, s)
 	recorder, err := history.Record(ctx, s.Client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(recorder.Stop)
 	managers := startTwoManagers(t, s)
 
 	profile := profileOf("fleet", manyBudget)
-	if err := s.Client.Create(ctx, profile); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.Create(ctx, profile))
 	killing, stopKilling := context.WithCancel(ctx)
 	defer stopKilling()
 	killed := make(chan int, 1)
@@ -80,9 +77,7 @@ func TestTwoHundredNodesWhileManagersAreKilled(t *testing.T) {
 	checkMachines(t, s, 2, "16777216")
 	awaitCondition(t, s, "all pods to run", func(ctx context.Context) (bool, error) { return allApplicationsRun(ctx, s) })
 
-	if err := s.Client.Delete(ctx, profile); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.Delete(ctx, profile))
 	awaitCondition(t, s, "the profile to be deleted", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
@@ -113,9 +108,7 @@ func startTwoManagers(t *testing.T, s *sandbox.Sandbox) *managers {
 	t.Logf("%s=%d", seedVariable, seed)
 	m := &managers{sandbox: s, random: rand.New(rand.NewPCG(seed, 0))}
 	for i := range m.processes {
-		if err := m.startManager(t.Context(), i); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, m.startManager(t.Context(), i))
 	}
 	return m
 }
@@ -217,9 +210,7 @@ func deployApplications(t *testing.T, s *sandbox.Sandbox) {
 				}},
 			}},
 		} {
-			if err := s.Client.Create(t.Context(), object); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, s.Client.Create(t.Context(), object))
 		}
 	}
 	awaitCondition(t, s, "the applications to run", func(ctx context.Context) (bool, error) { return allApplicationsRun(ctx, s) })
@@ -244,13 +235,9 @@ func checkNothingClaimed(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	claims := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
-	if err := s.Client.Get(t.Context(), key, claims); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.Get(t.Context(), key, claims))
 	objects := &v1alpha1.StorageClientNodeList{}
-	if err := s.Client.List(t.Context(), objects); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.List(t.Context(), objects))
 	if len(claims.Data) > 0 || len(objects.Items) > 0 {
 		t.Errorf("remaining claims %v and %d StorageClientNodes, want none", claims.Data, len(objects.Items))
 	}
@@ -286,9 +273,7 @@ func checkHistory(t *testing.T, recorder *history.Recorder) {
 func checkRefusals(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	writes, err := s.Plane.Writes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	granted, refused := 0, 0
 	for _, write := range writes {
 		switch {
@@ -308,9 +293,7 @@ func checkRefusals(t *testing.T, s *sandbox.Sandbox) {
 func logUsage(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	self, err := controlplane.UsageOf(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Logf("this process with %d agents: %.0f s CPU, %d MiB at most", manyNodes, self.CPU.Seconds(), self.PeakBytes>>20)
 	for _, process := range s.Plane.Processes() {
 		if usage, err := process.Usage(); err == nil && process.Running() {

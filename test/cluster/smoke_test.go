@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/cluster/controlplane"
 	"github.com/storageclient/operator/test/cluster/history"
 	"github.com/storageclient/operator/test/cluster/sandbox"
@@ -46,9 +47,7 @@ func TestTwentyNodesAreRebootedWithinBudgetAndRestored(t *testing.T) {
 	s := startSandbox(t, sandbox.Options{Options: controlplane.Options{Audit: true}, Nodes: nodes, BootTime: time.Second})
 	site := prepareUse(t, s)
 	recorder, err := history.Record(ctx, s.Client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(recorder.Stop)
 	if _, err := s.StartManager(ctx, append(site.flags(), fmt.Sprintf("--max-unavailable=%d", budget))...); err != nil {
 		t.Fatal(err)
@@ -56,9 +55,7 @@ func TestTwentyNodesAreRebootedWithinBudgetAndRestored(t *testing.T) {
 	profile := profileOf("smoke", budget)
 	profile.Spec.Rollout.Reboot.RestoreReboot = true
 	site.declareVolumes(profile)
-	if err := s.Client.Create(ctx, profile); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.Create(ctx, profile))
 	site.failMount(t, s)
 	site.refuseEvictions(t, s)
 	awaitCondition(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
@@ -68,9 +65,7 @@ func TestTwentyNodesAreRebootedWithinBudgetAndRestored(t *testing.T) {
 	})
 	checkMachines(t, s, 2, "16777216")
 	site.scrapeMetrics(t, s)
-	if err := s.Client.Delete(ctx, profile); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.Delete(ctx, profile))
 	awaitCondition(t, s, "the profile to be deleted", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
@@ -86,13 +81,9 @@ func TestTwentyNodesAreRebootedWithinBudgetAndRestored(t *testing.T) {
 func checkFlows(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(s.Plane.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	metrics, err := clients.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, name := range []string{v1alpha1.ManagerDeployment, v1alpha1.AgentServiceAccount} {
 		dispatched := fmt.Sprintf("apiserver_flowcontrol_dispatched_requests_total{flow_schema=%q,priority_level=%q}", name, name)
 		if !strings.Contains(string(metrics), dispatched) {
@@ -115,9 +106,7 @@ func startSandbox(t *testing.T, options sandbox.Options) *sandbox.Sandbox {
 	options.Binaries, options.Dir = requireEnv(t, "SCO_BINARIES"), t.TempDir()
 	options.Root, options.Manager, options.Progress = "../..", requireEnv(t, "SCO_MANAGER"), t.Logf
 	s, err := sandbox.Start(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
 			t.Error(err)
@@ -173,9 +162,7 @@ func checkMachines(t *testing.T, s *sandbox.Sandbox, boots int, value string) {
 			t.Errorf("%s: got %d boots, want %d", name, machine.Boots(), boots)
 		}
 		cmdline, err := machine.Read("/proc/cmdline")
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		if got := argument(cmdline, "ihash_entries"); got != value {
 			t.Errorf("%s: got ihash_entries=%q, want %q", name, got, value)
 		}
@@ -189,9 +176,7 @@ func checkMachines(t *testing.T, s *sandbox.Sandbox, boots int, value string) {
 func checkNodes(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	list := &corev1.NodeList{}
-	if err := s.Client.List(t.Context(), list); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.List(t.Context(), list))
 	for _, node := range list.Items {
 		hasCondition := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == v1alpha1.TunedNodeCondition

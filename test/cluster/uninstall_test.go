@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/cluster/sandbox"
 	"github.com/storageclient/operator/test/patience"
 )
@@ -43,9 +44,7 @@ import (
 func TestUninstallLeavesNothing(t *testing.T) {
 	s, hosts := tunedSandbox(t, 3)
 	ctx, cutOff := t.Context(), s.Names[2]
-	if err := s.Fleet.Disconnect(ctx, cutOff); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Fleet.Disconnect(ctx, cutOff))
 	output, err := uninstall(t, s, "TIMEOUT=20")
 	if err == nil || !strings.Contains(output, "The operator keeps running") {
 		t.Fatalf("got error %v, want an error and \"The operator keeps running\" while a node is not restored:\n%s", err, output)
@@ -63,9 +62,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 		t.Fatalf("the agents were deleted before all nodes were restored: %v", err)
 	}
 
-	if err := s.Fleet.Reconnect(ctx, cutOff); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Fleet.Reconnect(ctx, cutOff))
 	if output, err = uninstall(t, s, "TIMEOUT=120"); err != nil {
 		t.Fatalf("%v:\n%s\n%s", err, output, s.ManagerLog())
 	}
@@ -84,9 +81,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 func TestUninstallByForceSkipsAnUnreachableNode(t *testing.T) {
 	s, hosts := tunedSandbox(t, 2)
 	reachable, cutOff := s.Names[0], s.Names[1]
-	if err := s.Fleet.Disconnect(t.Context(), cutOff); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Fleet.Disconnect(t.Context(), cutOff))
 	before := fingerprints(t, s.Fleet.Machine(cutOff).Root())
 	output, err := uninstall(t, s, "TIMEOUT=20", "FORCE=1")
 	if err != nil || !strings.Contains(output, "FORCE=1: leaving nodes and volumes unchanged") {
@@ -106,9 +101,7 @@ func TestUninstallRemovesTheObjectsOfAStoppedManager(t *testing.T) {
 	s := startSandbox(t, sandbox.Options{Nodes: 1, BootTime: time.Second})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.Names[0]}}
 	labelled := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true",%q:"true"}}}`, v1alpha1.TrialLabel, v1alpha1.ManagedLabel)
-	if err := s.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, labelled)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, labelled)))
 	const managed, foreign = "StorageClientRollout", "Somebody"
 	conditions := []corev1.NodeCondition{
 		{Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned},
@@ -117,26 +110,18 @@ func TestUninstallRemovesTheObjectsOfAStoppedManager(t *testing.T) {
 		{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: foreign},
 	}
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Client.Status().Patch(ctx, node, client.RawPatch(types.StrategicMergePatchType, patch)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
+	check.NoError(t, s.Client.Status().Patch(ctx, node, client.RawPatch(types.StrategicMergePatchType, patch)))
 	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "cut-off"}, Spec: v1alpha1.StorageClientTrialSpec{
 		ClaimName: "projects", Profile: "any", Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadListDirectory},
 	}}
-	if err := s.Client.Create(ctx, trial); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.Create(ctx, trial))
 	output, err := uninstall(t, s, "TIMEOUT=60")
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, output)
 	}
 	awaitNoReferences(t, s)
-	if err := s.Client.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, s.Client.Get(ctx, client.ObjectKeyFromObject(node), node))
 	reasons := map[string]bool{}
 	for _, condition := range node.Status.Conditions {
 		reasons[condition.Reason] = true
@@ -171,9 +156,7 @@ func tunedSandbox(t *testing.T, nodes int) (*sandbox.Sandbox, map[string]map[str
 	}}
 	profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{Probe: v1alpha1.ProbeNever, OnNoEvidence: v1alpha1.NoEvidenceProceed}
 	for _, object := range []client.Object{volume, profile} {
-		if err := s.Client.Create(ctx, object); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, s.Client.Create(ctx, object))
 	}
 	awaitCondition(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
 		err := errors.Join(s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile), s.Client.Get(ctx, client.ObjectKeyFromObject(volume), volume))
@@ -195,17 +178,13 @@ func uninstall(t *testing.T, s *sandbox.Sandbox, env ...string) (string, error) 
 	binaries := requireEnv(t, "SCO_BINARIES")
 	dir := t.TempDir()
 	config, err := filepath.Abs("../../config")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if config, err = filepath.Rel(dir, config); err != nil {
 		t.Fatal(err)
 	}
 	overlay := fmt.Sprintf("resources: [%[1]s/default]\ncomponents: [%[1]s/components/guardrails, %[1]s/components/network-policies]\n", config)
 	manifest, access := filepath.Join(dir, "install.yaml"), filepath.Join(dir, "kubeconfig")
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600))
 	if out, err := exec.CommandContext(t.Context(), filepath.Join(binaries, "kustomize"), "build", dir, "-o", manifest).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -217,9 +196,7 @@ func uninstall(t *testing.T, s *sandbox.Sandbox, env ...string) (string, error) 
 	}
 	kubeconfig.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
 	kubeconfig.CurrentContext = "test"
-	if err := clientcmd.WriteToFile(*kubeconfig, access); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, clientcmd.WriteToFile(*kubeconfig, access))
 	command := exec.CommandContext(t.Context(), "../../hack/uninstall.sh", manifest)
 	command.Env = append(os.Environ(), append(env, "KUBECTL="+filepath.Join(binaries, "kubectl")+" --kubeconfig "+access)...)
 	output, err := command.CombinedOutput()
@@ -262,9 +239,7 @@ func fingerprints(t *testing.T, root string) map[string]string {
 			found[name] = fmt.Sprintf("%x", sha256.Sum256(content))
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 	}
 	return found
 }
@@ -286,9 +261,7 @@ func awaitNoReferences(t *testing.T, s *sandbox.Sandbox) {
 func findReferences(t *testing.T, s *sandbox.Sandbox) []string {
 	t.Helper()
 	api, err := discovery.NewDiscoveryClientForConfig(s.Plane.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	lists, err := api.ServerPreferredResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		t.Fatal(err)
@@ -296,9 +269,7 @@ func findReferences(t *testing.T, s *sandbox.Sandbox) []string {
 	var found []string
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		for _, kind := range list.APIResources {
 			if kind.Kind == "Event" || !slices.Contains(kind.Verbs, "list") {
 				continue
@@ -315,9 +286,7 @@ func findReferences(t *testing.T, s *sandbox.Sandbox) []string {
 				object := &objects.Items[i]
 				object.SetManagedFields(nil)
 				text, err := json.Marshal(object)
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, err)
 				if strings.Contains(string(text), "storage-client") || strings.Contains(string(text), "storageclient") {
 					found = append(found, kind.Kind+"/"+object.GetName())
 				}

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 const dir = "../../config/components/dashboards"
@@ -45,15 +47,11 @@ type dashboard struct {
 func readDashboards(t *testing.T) map[string]dashboard {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	found := map[string]dashboard{}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		var d dashboard
 		if err := json.Unmarshal(content, &d); err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -70,9 +68,7 @@ func readDashboards(t *testing.T) map[string]dashboard {
 func served(t *testing.T) map[string]metric {
 	t.Helper()
 	content, err := os.ReadFile("../../docs/reference.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	_, agents, found := strings.Cut(string(content), "## Metrics of the node agent")
 	if !found {
 		t.Fatal("docs/reference.md has no metrics of the agent")

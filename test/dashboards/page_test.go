@@ -7,14 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // docs/monitoring.md describes each alert with its severity and duration, in the order of the rules.
 func TestThePageDescribesEachAlert(t *testing.T) {
 	content, err := os.ReadFile("../../config/components/prometheus/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var rules struct {
 		Groups []struct {
 			Rules []struct {
@@ -24,9 +24,7 @@ func TestThePageDescribesEachAlert(t *testing.T) {
 			} `json:"rules"`
 		} `json:"groups"`
 	}
-	if err := yaml.Unmarshal(content, &rules); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.Unmarshal(content, &rules))
 	var want, got [][3]string
 	for _, group := range rules.Groups {
 		for _, r := range group.Rules {
@@ -37,9 +35,7 @@ func TestThePageDescribesEachAlert(t *testing.T) {
 		}
 	}
 	page, err := os.ReadFile("../../docs/monitoring.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, row := range regexp.MustCompile(`(?m)^\| \[(\w+)\]\(runbooks/\w+\.md\) \| ([^|]+) \| ([^|]+) \|`).FindAllStringSubmatch(string(page), -1) {
 		got = append(got, [3]string{row[1], row[2], row[3]})
 	}
@@ -51,9 +47,7 @@ func TestThePageDescribesEachAlert(t *testing.T) {
 // The page also describes each dashboard.
 func TestThePageDescribesEachDashboard(t *testing.T) {
 	page, err := os.ReadFile("../../docs/monitoring.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for file := range readDashboards(t) {
 		if !regexp.MustCompile(`(?m)^\| ` + file + ` \|`).Match(page) {
 			t.Errorf("docs/monitoring.md has no row for the dashboard %s", file)

@@ -27,6 +27,7 @@ import (
 	agentmetrics "github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/metrics"
+	"github.com/storageclient/operator/test/check"
 )
 
 // series contains the series that Prometheus has scraped: the name and labels of each line, and whether it is a counter.
@@ -46,9 +47,7 @@ func (s series) gather(t *testing.T, scraped map[string]string, collectors ...pr
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collectors...)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, family := range families {
 		for _, m := range family.Metric {
 			labels := maps.Clone(scraped)
@@ -74,9 +73,7 @@ func record(t *testing.T) series {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, add(scheme))
 	}
 	profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda"}}
 	for _, condition := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionStalled} {
@@ -207,13 +204,9 @@ func evaluate(t *testing.T, recorded series, expressions map[string]string) (str
 	content, err := yaml.Marshal(map[string]any{"evaluation_interval": "1m", "tests": []any{map[string]any{
 		"interval": "1m", "input_series": input, "promql_expr_test": expected,
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "dashboards.yaml")
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(file, content, 0o600))
 	promtool := os.Getenv("PROMTOOL")
 	if promtool == "" {
 		promtool = "promtool"

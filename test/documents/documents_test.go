@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/verdict"
 )
@@ -61,29 +62,19 @@ func (all table) effects(id string) (found []Effect) {
 func read(t *testing.T) table {
 	t.Helper()
 	content, err := os.ReadFile("rows.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var all table
-	if err := yaml.UnmarshalStrict(content, &all); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.UnmarshalStrict(content, &all))
 	content, err = os.ReadFile("effects.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.UnmarshalStrict(content, &all.measured); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
+	check.NoError(t, yaml.UnmarshalStrict(content, &all.measured))
 	return all
 }
 
 func page(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("../..", path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return string(content)
 }
 
@@ -153,9 +144,7 @@ func TestTheTableInTheDocumentationIsCurrent(t *testing.T) {
 	}
 	want := head + begin + "\n" + read(t).markdown() + "\n" + end + tail
 	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(path, []byte(want), 0o600))
 	} else if diff := cmp.Diff(want, content); diff != "" {
 		t.Errorf("run go test ./test/documents -update: %s", diff)
 	}
@@ -376,9 +365,7 @@ func valuesOf(t *testing.T, manifests string) map[string]sets.Set[string] {
 	values := map[string]sets.Set[string]{}
 	for _, manifest := range regexp.MustCompile(`(?m)^---$`).Split(manifests, -1) {
 		var p v1alpha1.StorageClientProfile
-		if err := yaml.Unmarshal([]byte(manifest), &p); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, yaml.Unmarshal([]byte(manifest), &p))
 		for _, rule := range p.Spec.Volumes {
 			for _, o := range rule.MountOptions {
 				name, value, _ := strings.Cut(string(o), "=")

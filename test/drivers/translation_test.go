@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/test/check"
 )
 
 // The kubelet hands some in-tree volumes to a CSI driver. The project must treat them like the result of the kubelet's translation.
@@ -32,9 +33,7 @@ func TestInTreeVolumesAreReadAsTranslated(t *testing.T) {
 			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", Labels: map[string]string{corev1.LabelTopologyZone: "europe-west1-b"}}}
 			pv.Spec.PersistentVolumeSource = source
 			translated, err := csitranslation.New().TranslateInTreePVToCSI(klog.Background(), pv.DeepCopy())
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			got := judge.SourceOf(pv)
 			if diff := cmp.Diff(judge.SourceOf(translated), got); diff != "" || got.Driver == "" {
 				t.Errorf("driver %q: %s", got.Driver, diff)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/cluster/controlplane"
 	"github.com/storageclient/operator/test/patience"
 	"github.com/storageclient/operator/test/reaper"
@@ -66,9 +67,7 @@ func TestFootprint(t *testing.T) {
 	}
 
 	profile := filepath.Join(t.TempDir(), "profile.yaml")
-	if err := os.WriteFile(profile, []byte(manifest()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(profile, []byte(manifest()), 0o600))
 	check := median(t, agent, "observe", "-f", profile, "--host-root", dir)
 	t.Logf("one check for drift, CPU:       %8.1f ms with the start of a process for it (node-agent observe)", ms(check))
 	besideSysctl(t, check)
@@ -88,18 +87,14 @@ func manifest() string {
 func compressed(t *testing.T, program string) int64 {
 	t.Helper()
 	file, err := os.Open(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer file.Close()
 	var size counter
 	w := gzip.NewWriter(&size)
 	if _, err := io.Copy(w, file); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, w.Close())
 	return int64(size)
 }
 
@@ -124,20 +119,14 @@ func watchIdle(t *testing.T, agent, dir string) controlplane.Usage {
 	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.StorageClientNodeSpec{
 		Settings: settings, Hash: strings.Repeat("a", 16), BootHash: strings.Repeat("b", 16),
 	}}
-	if err := c.Create(t.Context(), clientNode); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Create(t.Context(), clientNode))
 	log, err := os.Create(filepath.Join(t.TempDir(), "agent.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer log.Close()
 	cmd := exec.CommandContext(t.Context(), agent, "run", "--node-name", node, "--host-root", dir, "--kubeconfig", kubeconfig,
 		"--health-probe-bind-address", "127.0.0.1:0")
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() }) // it ends with the test's context
 	awaitReport(t, c, clientNode, log.Name())
 	// The agent writes the status a second time, after its check for drift.
@@ -168,33 +157,23 @@ func startAPIServer(t *testing.T) (c client.Client, kubeconfig string) {
 		ControlPlaneStartTimeout: patience.Of(2 * time.Minute), ControlPlaneStopTimeout: patience.Of(2 * time.Minute),
 	}
 	config, err := environment.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() {
 		if err := environment.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, v1alpha1.AddToScheme(scheme))
 	if c, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}
 	admin, err := environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	data, err := admin.KubeConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(kubeconfig, data, 0o600))
 	return c, kubeconfig
 }
 
@@ -203,9 +182,7 @@ func awaitReport(t *testing.T, c client.Client, clientNode *v1alpha1.StorageClie
 	t.Helper()
 	inForce := func(s v1alpha1.SettingStatus) bool { return s.State == v1alpha1.SettingInSync }
 	for end := time.Now().Add(patience.Of(2 * time.Minute)); time.Now().Before(end); time.Sleep(time.Second) {
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(clientNode), clientNode); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(clientNode), clientNode))
 		if states := clientNode.Status.Settings; len(states) == len(sysctls) && !slices.ContainsFunc(states, func(s v1alpha1.SettingStatus) bool { return !inForce(s) }) {
 			return
 		}
@@ -217,9 +194,7 @@ func awaitReport(t *testing.T, c client.Client, clientNode *v1alpha1.StorageClie
 func usageOf(t *testing.T, pid int) controlplane.Usage {
 	t.Helper()
 	usage, err := controlplane.UsageOf(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return usage
 }
 

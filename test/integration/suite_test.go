@@ -57,6 +57,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/patience"
 	"github.com/storageclient/operator/test/reaper"
 )
@@ -75,9 +76,7 @@ var (
 )
 
 func TestIntegration(t *testing.T) {
-	if err := reaper.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, reaper.Start())
 	RegisterFailHandler(Fail)
 	// The API server needs a moment to see a new role or to compile a new policy, and longer on a busy machine.
 	SetDefaultEventuallyTimeout(patience.Of(20 * time.Second))

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 var noon = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
@@ -42,18 +43,14 @@ func newServer() (*Server, *Client) {
 func getNode(t *testing.T, c client.Reader) *corev1.Node {
 	t.Helper()
 	var node corev1.Node
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "n"}, &node); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "n"}, &node))
 	return &node
 }
 
 func getClientNode(t *testing.T, c client.Reader) *v1alpha1.StorageClientNode {
 	t.Helper()
 	var clientNode v1alpha1.StorageClientNode
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "n"}, &clientNode); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "n"}, &clientNode))
 	return &clientNode
 }
 
@@ -95,23 +92,17 @@ func TestAWriteOfAnotherVersionIsAConflict(t *testing.T) {
 func TestAnUpdateMeetsTheVersionItWasMadeFrom(t *testing.T) {
 	s, c := newServer()
 	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "c"}, Data: map[string]string{"a": "1"}}
-	if err := c.Create(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Create(t.Context(), config))
 	if err := c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "c"}}); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("second creation: got %v", err)
 	}
 	stale := config.DeepCopy()
 	config.Data["a"] = "2"
-	if err := c.Update(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Update(t.Context(), config))
 	if err := c.Update(t.Context(), stale); !apierrors.IsConflict(err) {
 		t.Errorf("update of an old version: got %v, want a conflict", err)
 	}
-	if got := s.Get(ConfigMaps, "d", "c").(*corev1.ConfigMap).Data["a"]; got != "2" {
-		t.Errorf("got stored value %q, want 2", got)
-	}
+	check.Equal(t, "stored value", "2", s.Get(ConfigMaps, "d", "c").(*corev1.ConfigMap).Data["a"])
 }
 
 // A patch without the version changes the fields that it contains, and keeps the later writes of others.
@@ -122,9 +113,7 @@ func TestAPatchWithoutTheVersionMergesIntoTheStoredObject(t *testing.T) {
 	Change(s, "manager", clientNode, func(n *v1alpha1.StorageClientNode) { n.Spec.Hash = "h" })
 	next := clientNode.DeepCopy()
 	next.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "p", BootID: "b"}
-	if err := c.Patch(t.Context(), next, client.MergeFrom(clientNode)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Patch(t.Context(), next, client.MergeFrom(clientNode)))
 	got := s.Get(ClientNodes, "", "n").(*v1alpha1.StorageClientNode)
 	if got.Spec.RebootPermit == nil || got.Spec.Hash != "h" || got.Status.Hash != "h" || got.Generation != 3 {
 		t.Errorf("got stored object %+v", got)
@@ -136,29 +125,21 @@ func TestObjectAndStatusAreWrittenSeparately(t *testing.T) {
 	clientNode := getClientNode(t, c)
 	next := clientNode.DeepCopy()
 	next.Spec.Hash, next.Status.Hash = "spec", "status"
-	if err := c.Patch(t.Context(), next, locked(clientNode)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Patch(t.Context(), next, locked(clientNode)))
 	stored := s.Get(ClientNodes, "", "n").(*v1alpha1.StorageClientNode)
 	if stored.Spec.Hash != "spec" || stored.Status.Hash != "" || stored.Generation != 2 {
 		t.Errorf("after a patch of the object: got %+v", stored)
 	}
 	next = stored.DeepCopy()
 	next.Spec.Hash, next.Status.Hash = "other", "status"
-	if err := c.Status().Patch(t.Context(), next, locked(stored)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Status().Patch(t.Context(), next, locked(stored)))
 	stored = s.Get(ClientNodes, "", "n").(*v1alpha1.StorageClientNode)
 	if stored.Spec.Hash != "spec" || stored.Status.Hash != "status" || stored.Generation != 2 {
 		t.Errorf("after a patch of the status: got %+v", stored)
 	}
 	version := stored.ResourceVersion
-	if err := c.Status().Patch(t.Context(), stored.DeepCopy(), locked(stored)); err != nil {
-		t.Fatal(err)
-	}
-	if now := s.Get(ClientNodes, "", "n").GetResourceVersion(); now != version {
-		t.Errorf("write without a change: got version %s, want %s", now, version)
-	}
+	check.NoError(t, c.Status().Patch(t.Context(), stored.DeepCopy(), locked(stored)))
+	check.Equal(t, "write without a change: version", version, s.Get(ClientNodes, "", "n").GetResourceVersion())
 }
 
 func TestConditionsAreMergedByType(t *testing.T) {
@@ -174,9 +155,7 @@ func TestConditionsAreMergedByType(t *testing.T) {
 		{`{"status":{"conditions":[{"type":"Tuned","$patch":"delete"}]}}`, 1},
 	} {
 		target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
-		if err := c.Status().Patch(t.Context(), target, client.RawPatch(types.StrategicMergePatchType, []byte(step.patch))); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, c.Status().Patch(t.Context(), target, client.RawPatch(types.StrategicMergePatchType, []byte(step.patch))))
 		if len(target.Status.Conditions) != step.want || target.Status.Conditions[0].Status != corev1.ConditionTrue {
 			t.Errorf("after %s: got %+v", step.patch, target.Status.Conditions)
 		}
@@ -190,9 +169,7 @@ func TestConditionsAreMergedByType(t *testing.T) {
 func TestAnObjectIsRemovedWithItsLastFinalizer(t *testing.T) {
 	s, c := newServer()
 	profile := s.Get(Profiles, "", "p").(*v1alpha1.StorageClientProfile)
-	if err := c.Delete(t.Context(), profile.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Delete(t.Context(), profile.DeepCopy()))
 	stored := s.Get(Profiles, "", "p").(*v1alpha1.StorageClientProfile)
 	if stored.DeletionTimestamp == nil || stored.Generation != 2 {
 		t.Errorf("during the deletion: got %+v", stored.ObjectMeta)

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // go test ends a package after ten minutes by default. Next to a program that uses one of two cores, a package with 42 s of CPU time has taken that
@@ -14,9 +16,7 @@ import (
 func TestAPackageMayTakeAnHour(t *testing.T) {
 	fake := t.TempDir()
 	for _, name := range []string{"go", "gotestsum"} {
-		if err := os.WriteFile(filepath.Join(fake, name), []byte("#!/bin/sh\necho \"$@\"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(filepath.Join(fake, name), []byte("#!/bin/sh\necho \"$@\"\n"), 0o755))
 	}
 	for _, times := range []string{"", fake} {
 		cmd := exec.Command("../../hack/gotest.sh", "unit", "./agent", "-timeout", "2h")
@@ -30,9 +30,7 @@ func TestAPackageMayTakeAnHour(t *testing.T) {
 		}
 	}
 	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	bound := regexp.MustCompile(`-timeout[ =]\d+[sm]`)
 	for line := range strings.Lines(string(makefile)) {
 		if found := bound.FindString(line); found != "" && found != "-timeout=60m" {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 var (
@@ -73,14 +75,10 @@ func Compare(t *testing.T, name string, log []string) {
 	path := filepath.Join("testdata", strings.NewReplacer(" ", "-", ",", "", "'", "", ":", "").Replace(name)+".golden")
 	got := strings.Join(log, "\n") + "\n"
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(path, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("log of the story (-want +got); if it is correct, run with -update:\n%s", diff)
 	}

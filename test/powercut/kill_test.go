@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/powercut/machine"
 )
 
@@ -54,16 +55,10 @@ func TestKills(t *testing.T) {
 		t.Run(tree, func(t *testing.T) {
 			chance := rand.New(rand.NewPCG(*killSeed, 0))
 			root := filepath.Join(t.TempDir(), "host")
-			if err := machine.LayTree(filepath.Join("../fixtures/hosts", tree), root); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.CopyFS(filepath.Join(root, "proc"), os.DirFS(filepath.Join(root, "pristine"))); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, machine.LayTree(filepath.Join("../fixtures/hosts", tree), root))
+			check.NoError(t, os.CopyFS(filepath.Join(root, "proc"), os.DirFS(filepath.Join(root, "pristine"))))
 			if tree == machine.SystemdBoot || tree == machine.KernelImages {
-				if err := os.CopyFS(filepath.Join(root, "sys/firmware/efi/efivars"), os.DirFS(filepath.Join(root, "pristine-variables"))); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, os.CopyFS(filepath.Join(root, "sys/firmware/efi/efivars"), os.DirFS(filepath.Join(root, "pristine-variables"))))
 			}
 			var said machine.State
 			inTheMiddle := 0
@@ -76,9 +71,7 @@ func TestKills(t *testing.T) {
 				}
 			}
 			m, err := machine.Open(root, said)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if err := errors.Join(m.Check(), m.Restore(), m.CompareFiles()); err != nil {
 				t.Errorf("after %d kills, -kill-seed=%d: %v", *kills, *killSeed, err)
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/shortdir"
 )
 
@@ -14,9 +15,7 @@ import (
 func TestAMachineThatFailsAtItsStartIsReported(t *testing.T) {
 	dir := shortdir.New(t)
 	script := "#!/bin/sh\necho cannot set up guest memory >&2\nexit 1\n"
-	if err := os.WriteFile(filepath.Join(dir, "qemu-system-x86_64"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(filepath.Join(dir, "qemu-system-x86_64"), []byte(script), 0o755))
 	t.Setenv("PATH", dir)
 	m := &vm{dir: dir, disk: newDisk(make([]byte, block))}
 	var err error

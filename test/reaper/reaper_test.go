@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // runTest makes this program a run that a test interrupts.
@@ -96,9 +98,7 @@ func startRun(t *testing.T, above ...string) run {
 	t.Helper()
 	r := run{also: filepath.Join(t.TempDir(), "also"), mounted: t.TempDir()}
 	for _, name := range []string{filepath.Join(r.also, "disk"), filepath.Join(r.mounted, "precious")} {
-		if err := os.MkdirAll(name, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.MkdirAll(name, 0o700))
 	}
 	argv := append(slices.Clone(above), os.Args[0])
 	r.cmd = exec.CommandContext(t.Context(), argv[0], argv[1:]...)
@@ -108,12 +108,8 @@ func startRun(t *testing.T, above ...string) run {
 		t.Fatal(err)
 	}
 	stdout, err := r.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
+	check.NoError(t, r.cmd.Start())
 	t.Cleanup(func() { _ = r.cmd.Wait() })
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
@@ -123,9 +119,7 @@ func startRun(t *testing.T, above ...string) run {
 			break
 		}
 		p, err := find(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		r.processes = append(r.processes, p)
 	}
 	if len(r.processes) != 2 || !strings.Contains(r.tmp, dirPrefix) {
@@ -174,9 +168,7 @@ func TestARunIsCleanedUp(t *testing.T) {
 func TestARunWhoseParentIsKilledIsCleanedUp(t *testing.T) {
 	r := startRun(t, "sh", "-c", `"$@"; true`, "sh")
 	ids := marked(runTest + "=" + r.also)
-	if err := r.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, r.cmd.Process.Kill())
 	r.awaitNothingLeft(t)
 	for _, p := range ids {
 		if p.ID != r.cmd.Process.Pid && p.runs() {
@@ -197,9 +189,7 @@ func TestAProgramThatReplacesARunOutlivesIt(t *testing.T) {
 
 func TestDirectoriesOfKilledReapersAreRemoved(t *testing.T) {
 	self, err := find(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	parent := t.TempDir()
 	for name, test := range map[string]struct {
 		owner any
@@ -212,17 +202,11 @@ func TestDirectoriesOfKilledReapersAreRemoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, err := os.MkdirTemp(parent, dirPrefix)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if test.owner != nil {
 				text, err := json.Marshal(test.owner)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(dir, ownerFile), text, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, err)
+				check.NoError(t, os.WriteFile(filepath.Join(dir, ownerFile), text, 0o600))
 			}
 			removeStale(parent)
 			if _, err := os.Stat(dir); (err == nil) != test.stays {
@@ -235,14 +219,10 @@ func TestDirectoriesOfKilledReapersAreRemoved(t *testing.T) {
 func TestOnlyMarkedProcessesAreKilled(t *testing.T) {
 	other := exec.CommandContext(t.Context(), "sleep", "1000")
 	other.Env = []string{runVariable + "=another", "X" + runVariable + "=ours", "NOTE=" + runVariable + "=ours"}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, other.Start())
 	t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
 	p, err := find(other.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	order{Run: "ours"}.endProcesses()
 	if !p.runs() {
 		t.Error("a process of another run was killed")

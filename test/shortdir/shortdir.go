@@ -4,6 +4,8 @@ package shortdir
 import (
 	"os"
 	"testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // New makes a directory with a short path and removes it at the end of the test. The path of a Unix socket has at most 107 bytes
@@ -11,9 +13,7 @@ import (
 func New(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "sco")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)

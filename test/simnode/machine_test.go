@@ -7,6 +7,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
 	"github.com/storageclient/operator/agent/host/bootloader/life"
+	"github.com/storageclient/operator/test/check"
 )
 
 // facts contains the recorded facts of one boot.
@@ -25,21 +26,15 @@ func (f facts) KeepFiles(map[string]host.FileRecord) error { return nil }
 
 func TestAMachineRecoversFromAnArgumentThatHangsIt(t *testing.T) {
 	m, err := NewMachine(t.TempDir(), Options{HangingArguments: []string{"ihash_entries"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	fs, err := host.OpenFS(m.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer fs.Close()
 	subject := life.New(fs, commands{m}, facts{}, nil, bootloader.Kinds)
 	for _, attended := range []bool{true, false} {
 		subject.Attend(attended)
 		for _, settings := range [][]host.Setting{{{Name: "ihash_entries", Value: "1048576"}}, nil} {
-			if err := subject.Apply(t.Context(), settings); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, subject.Apply(t.Context(), settings))
 			err := m.Boot()
 			line, _ := m.Read("/proc/cmdline")
 			if hangs := settings != nil && !attended; (err != nil) != hangs || strings.Contains(line, "ihash") {

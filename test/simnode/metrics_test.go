@@ -22,6 +22,7 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // mounted contains the files of a machine with one NFSv3 mount of a volume.
@@ -87,9 +88,7 @@ func (r noReboots) Reboot(context.Context) error { r.t.Error("rebooted"); return
 func tune(t *testing.T, m *Machine, settings map[string]string) map[string]float64 {
 	t.Helper()
 	fs, err := host.OpenFS(m.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = fs.Close() })
 	api := &observer{clientNode: &v1alpha1.StorageClientNode{}, carriedOut: make(chan v1alpha1.StorageClientNodeStatus, 1)}
 	api.clientNode.Name, api.clientNode.UID, api.clientNode.Generation, api.clientNode.ResourceVersion = "n1", "u", 1, "1"
@@ -100,18 +99,14 @@ func tune(t *testing.T, m *Machine, settings map[string]string) map[string]float
 	machine := agent.NewHost(fs, commands{machine: m}, noReboots{t}, mounts.DefaultKubeletDir)
 	machine.AskServer = func(context.Context, connect.Server) error { return nil }
 	a, err := agent.New(agent.Config{Host: machine, API: api, Clock: clock.RealClock{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); a.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-ended })
 	<-api.carriedOut
 	handler, err := metrics.NewHandler(append(a.Metrics(), &metrics.Collector{Mounts: mounts.NewReader(fs, mounts.DefaultKubeletDir), Log: logr.Discard()})...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	samples := map[string]float64{}
@@ -133,13 +128,9 @@ func tune(t *testing.T, m *Machine, settings map[string]string) map[string]float
 // The test computes the expected metrics from the files of the machine, without the code of the agent.
 func TestMetricsMatchTheFilesOfTheMachine(t *testing.T) {
 	m, err := NewMachine(t.TempDir(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for name, data := range mounted {
-		if err := m.writeFile(name, data); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, m.writeFile(name, data))
 	}
 	const slots = "module/sunrpc/tcp_max_slot_table_entries"
 	settings := map[string]string{
@@ -154,17 +145,13 @@ func TestMetricsMatchTheFilesOfTheMachine(t *testing.T) {
 	want := map[string]float64{}
 	numbers := func(file string) []string {
 		data, err := os.ReadFile(m.hostPath(file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		return strings.Fields(string(data))
 	}
 	// The effective value of the slot table applies to open connections. The file contains the value for new connections.
 	_, limit, _ := strings.Cut(numbers("/sys/kernel/sunrpc/xprt-switches/switch-0/xprt-0-tcp/xprt_info")[0], "max_num_slots=")
 	openSlots, err := strconv.ParseFloat(limit, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for key, file := range files {
 		state := v1alpha1.SettingInSync
 		if key == slots {
@@ -173,9 +160,7 @@ func TestMetricsMatchTheFilesOfTheMachine(t *testing.T) {
 		want[`storageclient_agent_setting_state{key="`+key+`",state="`+string(state)+`"}`] = 1
 		for i, word := range numbers(file) {
 			value, err := strconv.ParseFloat(word, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if key == slots {
 				value = openSlots
 			}
@@ -186,9 +171,7 @@ func TestMetricsMatchTheFilesOfTheMachine(t *testing.T) {
 		}
 	}
 	kib, err := strconv.ParseFloat(numbers("/sys/class/bdi/0:52/read_ahead_kb")[0], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	mount, read := `{device="0:52",export="/export/pv1",server="10.0.0.1",volume="pv1"}`, `{device="0:52",export="/export/pv1",operation="READ",server="10.0.0.1",volume="pv1"}`
 	maps.Copy(want, map[string]float64{
 		"storageclient_mount_read_ahead_bytes" + mount: kib * 1024, "storageclient_mount_nconnect" + mount: 2, "storageclient_mount_connections" + mount: 2,

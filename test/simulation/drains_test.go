@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/memapi"
 )
 
@@ -92,9 +93,7 @@ func TestADrainWhosePodsCannotBeReadTimesOut(t *testing.T) {
 	}
 	s.wantInService("a")
 	s.wantInService("b")
-	if s.note("b").Phase != v1alpha1.RolloutUpToDate {
-		t.Errorf("got phase %s of b, want UpToDate", s.note("b").Phase)
-	}
+	check.Equal(t, "phase of b", v1alpha1.RolloutUpToDate, s.note("b").Phase)
 }
 
 // TestNodesWithOnlyTerminatingPodsAreNotRead follows the drain of a node until its last pod is gone.

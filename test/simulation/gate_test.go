@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/memapi"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -68,9 +69,7 @@ func TestTheGateCountsTheSettingsThatNodesAlreadyHave(t *testing.T) {
 			if w.broken != nil {
 				got = w.broken.Error()
 			}
-			if got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
+			check.Equal(t, "result", test.want, got)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/memapi"
 )
 
@@ -207,9 +208,7 @@ func TestThePermitGoesBeforeTheCordonAndTheClaim(t *testing.T) {
 				s.intercept = nil
 				s.now = s.now.Add(time.Second)
 				s.pass()
-				if stays := s.isPermitted("a") && s.isCordonedNode("a") && s.isClaimed("a"); stays != isStarted {
-					t.Errorf("in the next pass: got permit, cordon and claim %t, want %t", stays, isStarted)
-				}
+				check.Equal(t, "in the next pass: permit, cordon and claim", isStarted, s.isPermitted("a") && s.isCordonedNode("a") && s.isClaimed("a"))
 			})
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // wait describes one reason to wait. Exactly one field is set.
@@ -142,9 +144,7 @@ func read(t *testing.T, dirs ...string) *source {
 				continue
 			}
 			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			s.files = append(s.files, file)
 		}
 	}

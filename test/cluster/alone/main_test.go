@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestAManagerThatEndsIsAnError(t *testing.T) {
 	manager := filepath.Join(t.TempDir(), "manager")
-	if err := os.WriteFile(manager, []byte("#!/bin/sh\necho a reason >&2\nexit 3\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(manager, []byte("#!/bin/sh\necho a reason >&2\nexit 3\n"), 0o700))
 	_, err := run(t.Context(), settings{manager: manager, nodes: 1, parts: "none"})
 	if err == nil || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), "a reason") {
 		t.Errorf("got error %v, want one with the exit status and the end of the log", err)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // confirmed is the policy of docs/gitops.md. Argo CD 3.2 obeys its last two options only as annotations of the profile, see withConfirmation.
@@ -159,9 +160,7 @@ func profileStory(t *testing.T, a *argo) {
 		a.commit(t, "the pool again", map[string]string{"pools/zero/other.yaml": "", file: withConfirmation(profileOf(name, "0", "ihash_entries=16777216", ", reboot: {policy: Automatic, restoreReboot: true}"))})
 		a.refresh(t, app)
 		a.expect(t, app, "Synced/Healthy", "")
-		if err := a.delete(t.Context(), a.application(t, app)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, a.delete(t.Context(), a.application(t, app)))
 		for range 3 {
 			time.Sleep(time.Second)
 			if p := a.profile(t, name); p == nil || p.DeletionTimestamp != nil {
@@ -194,9 +193,7 @@ func failureStory(t *testing.T, a *argo) {
 	states, _ := a.seen.since(app, 0)
 	t.Logf("seen: %v", states)
 	// Argo CD 3.2 requires no confirmation for the options of an Application. The page therefore annotates the profile.
-	if err := a.delete(t.Context(), a.application(t, app)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.delete(t.Context(), a.application(t, app)))
 	a.expectGone(t, app)
 }
 

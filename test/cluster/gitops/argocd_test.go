@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 var applicationKind = schema.GroupVersionKind{Group: "argoproj.io", Version: "v1alpha1", Kind: "Application"}
@@ -62,22 +64,14 @@ spec: {sourceRepos: ['*'], destinations: [{namespace: '*', server: '*'}], cluste
 
 	path := filepath.Join(w.dir, "argocd-bin")
 	for _, dir := range []string{path, filepath.Join(w.dir, "argocd-home"), filepath.Join(w.dir, "argocd-tmp")} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.Mkdir(dir, 0o755))
 	}
 	for _, script := range wrappers {
 		content, err := os.ReadFile(filepath.Join(source, script))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(path, filepath.Base(script)), content, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
+		check.NoError(t, os.WriteFile(filepath.Join(path, filepath.Base(script)), content, 0o755))
 	}
-	if err := w.Plane.AddAdministrator("argocd", filepath.Join(w.dir, "argocd.kubeconfig")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, w.Plane.AddAdministrator("argocd", filepath.Join(w.dir, "argocd.kubeconfig")))
 	if _, err := w.Plane.Run("redis-server", "--bind", "127.0.0.1", "--port", "6379", "--save", "", "--appendonly", "no", "--dir", w.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -129,9 +123,7 @@ func (a *argo) watch(t *testing.T) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(applicationKind)
 	watcher, err := a.Client.Watch(t.Context(), list, client.InNamespace("argocd"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(watcher.Stop)
 	go func() {
 		for event := range watcher.ResultChan() {
@@ -221,9 +213,7 @@ func (a *argo) refresh(t *testing.T, name string) picture {
 func (a *argo) mark(t *testing.T, name, annotation, value string) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{annotation: value}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	a.patch(t, name, patch)
 }
 
@@ -233,9 +223,7 @@ func (a *argo) patch(t *testing.T, name string, patch []byte) {
 	object.SetGroupVersionKind(applicationKind)
 	object.SetNamespace("argocd")
 	object.SetName(name)
-	if err := a.Client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.Client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, patch)))
 }
 
 // sync starts a sync by hand, like the button, and waits for its end.
@@ -272,9 +260,7 @@ func (a *argo) startSync(t *testing.T, name string) string {
 		time.Sleep(time.Until(at.Add(time.Second)))
 	}
 	patch, err := json.Marshal(map[string]any{"operation": map[string]any{"initiatedBy": map[string]any{"username": "test"}, "sync": map[string]any{"revision": "main", "syncOptions": options}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	a.patch(t, name, patch)
 	return began
 }
@@ -336,8 +322,6 @@ func (a *argo) differing(t *testing.T, name string) []string {
 func toYAML(t *testing.T, value any) string {
 	t.Helper()
 	out, err := yaml.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return string(out)
 }

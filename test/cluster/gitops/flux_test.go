@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/cluster/controlplane"
 )
 
@@ -67,9 +68,7 @@ func (w *world) startFlux(t *testing.T, flags ...string) *flux {
 	w.apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: flux-system}\n")
 	w.kubectl(t, "wait --for=condition=Established --timeout=60s crd/gitrepositories.source.toolkit.fluxcd.io crd/kustomizations.kustomize.toolkit.fluxcd.io crd/externalartifacts.source.toolkit.fluxcd.io")
 	w.apply(t, "apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: platform, namespace: flux-system}\nspec: {url: '"+w.url+"', interval: 1m}\n")
-	if err := w.Plane.AddAdministrator("flux", filepath.Join(w.dir, "flux.kubeconfig")); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, w.Plane.AddAdministrator("flux", filepath.Join(w.dir, "flux.kubeconfig")))
 	f.startController(t, flags...)
 	return f
 }
@@ -110,12 +109,8 @@ func (f *flux) publish(t *testing.T, commit string) string {
 		},
 		"conditions": []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Succeeded", LastTransitionTime: metav1.Now(), ObservedGeneration: source.GetGeneration()}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Client.Status().Patch(t.Context(), source, client.RawPatch(types.MergePatchType, status)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
+	check.NoError(t, f.Client.Status().Patch(t.Context(), source, client.RawPatch(types.MergePatchType, status)))
 	return revision
 }
 
@@ -126,9 +121,7 @@ func (f *flux) kustomizationOf(t *testing.T, name, path string, prune bool, time
 	object := parse(t, document)
 	object.SetName(name)
 	for field, value := range map[string]any{"path": "./" + path, "prune": prune, "timeout": timeout} {
-		if err := unstructured.SetNestedField(object.Object, value, "spec", field); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, unstructured.SetNestedField(object.Object, value, "spec", field))
 	}
 	return toYAML(t, object.Object)
 }
@@ -165,9 +158,7 @@ func (f *flux) reconcile(t *testing.T, name string) {
 	at := time.Now().UTC().Format(time.RFC3339Nano)
 	object := f.get(t, kustomizationKind, "flux-system", name)
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"reconcile.fluxcd.io/requestedAt":%q}}}`, at)
-	if err := f.Client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, f.Client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, patch)))
 	f.await(t, "Flux to reconcile "+name, func() (bool, string) {
 		object := f.get(t, kustomizationKind, "flux-system", name)
 		handled, _, _ := unstructured.NestedString(object.Object, "status", "lastHandledReconcileAt")
@@ -321,9 +312,7 @@ func fluxStory(t *testing.T, f *flux) {
 		f.publish(t, f.commit(t, "no profile", map[string]string{file: ""}))
 		f.await(t, "the profile to be pruned", func() (bool, string) { return f.profile(t, name) == nil, f.describe(t, name) })
 	})
-	if err := f.delete(t.Context(), f.get(t, kustomizationKind, "flux-system", name)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, f.delete(t.Context(), f.get(t, kustomizationKind, "flux-system", name)))
 	f.await(t, "the Kustomization to be gone", func() (bool, string) {
 		return f.get(t, kustomizationKind, "flux-system", name) == nil, ""
 	})

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // source is a form of the operator's manifests, below the folder operator of the Git repository.
@@ -23,9 +25,7 @@ type source struct {
 
 var (
 	manifests = source{app: "operator", path: "config/default", write: func(t *testing.T, dir string) {
-		if err := os.CopyFS(filepath.Join(dir, "config"), os.DirFS(filepath.Join(root, "config"))); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.CopyFS(filepath.Join(dir, "config"), os.DirFS(filepath.Join(root, "config"))))
 	}}
 	chart = source{app: "operator-chart", path: "storage-client-operator", isShort: true, write: func(t *testing.T, dir string) {
 		if out, err := exec.Command("tar", "--extract", "--gzip", "--directory", dir, "--file", variable(t, "SCO_CHART")).CombinedOutput(); err != nil {
@@ -37,9 +37,7 @@ var (
 // operatorStory lets Argo CD manage the manifests of the operator, or its chart.
 func operatorStory(t *testing.T, a *argo, from source) {
 	app, dir := from.app, filepath.Join(a.work, "operator")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.MkdirAll(dir, 0o755))
 	from.write(t, dir)
 	revision := a.commit(t, "the operator: "+from.path, nil)
 	a.apply(t, a.applicationOf(app, "operator/"+from.path, "{automated: {selfHeal: true, prune: true}, syncOptions: [ServerSideApply=true]}"))
@@ -61,9 +59,7 @@ func operatorStory(t *testing.T, a *argo, from source) {
 	})
 	// The operator stays: only its Application goes.
 	a.patch(t, app, []byte(`{"metadata":{"finalizers":null}}`))
-	if err := a.delete(t.Context(), a.application(t, app)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.delete(t.Context(), a.application(t, app)))
 	a.expectGone(t, app)
 }
 

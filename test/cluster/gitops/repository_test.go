@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // repository is a Git repository that is served over smart HTTP on loopback.
@@ -26,13 +28,9 @@ func startRepository(t *testing.T) *repository {
 	bare := filepath.Join(base, "git", "platform.git")
 	git(t, base, "init", "--quiet", "--bare", "--initial-branch=main", bare)
 	git(t, base, "clone", "--quiet", bare, r.work)
-	if err := os.Mkdir(string(r.files), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Mkdir(string(r.files), 0o755))
 	program, err := exec.LookPath("git")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("/git/", &cgi.Handler{
 		Path: program, Args: []string{"http-backend"}, Root: "/git", Dir: base,
@@ -40,9 +38,7 @@ func startRepository(t *testing.T) *repository {
 	})
 	mux.Handle("/files/", http.StripPrefix("/files/", http.FileServer(r.files)))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	server := &http.Server{Handler: mux}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
@@ -57,17 +53,11 @@ func (r *repository) commit(t *testing.T, subject string, files map[string]strin
 	for name, content := range files {
 		path := filepath.Join(r.work, name)
 		if content == "" {
-			if err := os.RemoveAll(path); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.RemoveAll(path))
 			continue
 		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check.NoError(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	git(t, r.work, "add", "--all")
 	git(t, r.work, "commit", "--quiet", "--allow-empty", "--message", subject)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/cluster/controlplane"
 	"github.com/storageclient/operator/test/cluster/sandbox"
 )
@@ -97,12 +98,8 @@ func TestUpgrade(t *testing.T) {
 func (u *upgrade) write(t *testing.T, v version) string {
 	t.Helper()
 	dir := filepath.Join(u.work, "operator", "config")
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join(v.dir, "config"))); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.RemoveAll(dir))
+	check.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(v.dir, "config"))))
 	return u.commit(t, "the operator "+v.name, nil)
 }
 
@@ -115,9 +112,7 @@ func (u *upgrade) install(t *testing.T, v version) {
 
 	file := filepath.Join(u.work, "operator/config/default/kustomization.yaml")
 	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	revision = u.commit(t, "three managers", map[string]string{"operator/config/default/kustomization.yaml": string(content) + "replicas: [{name: storage-client-manager, count: 3}]\n"})
 	u.refresh(t, operatorApp)
 	u.expectSucceeded(t, "Synced/Progressing", revision)
@@ -160,13 +155,9 @@ func (u *upgrade) startManager(t *testing.T, v version) {
 		u.manager.Kill()
 	}
 	var args []string
-	if err := json.Unmarshal([]byte(u.kubectl(t, "--namespace storage-client-system get deployment storage-client-manager --output=jsonpath={.spec.template.spec.containers[0].args}")), &args); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal([]byte(u.kubectl(t, "--namespace storage-client-system get deployment storage-client-manager --output=jsonpath={.spec.template.spec.containers[0].args}")), &args))
 	config, err := u.ManagerConfig(t.Context(), "manager-"+v.name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	// The last value of a flag counts. Other programs listen on these ports here, and the killed manager keeps its lease.
 	argv := append(append([]string{v.manager}, args...), "--kubeconfig="+config, "--leader-elect=false", "--health-probe-bind-address=0", "--metrics-bind-address=0", "--webhook-port="+webhookPort)
 	if u.manager, err = u.Plane.RunAs("manager-"+v.name, argv...); err != nil {
@@ -214,9 +205,7 @@ func (u *upgrade) expectWebhook(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "profile.yaml")
 	profile := "{apiVersion: tuning.storageclient.dev/v1alpha1, kind: StorageClientProfile, metadata: {name: rejected}, spec: {nodeSelector: {matchLabels: {pool: none}}, node: {sysctls: {vm.unknown: '1'}}}}"
-	if err := os.WriteFile(file, []byte(profile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(file, []byte(profile), 0o600))
 	u.await(t, "the manager to serve the webhook", func() (bool, string) {
 		output, _ := u.try("kubectl", "create", "--dry-run=server", "--filename="+file)
 		return strings.Contains(output, "--allow-parameter"), output

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/cluster/controlplane"
 )
 
@@ -72,9 +73,7 @@ func (w *world) mountOptions(t *testing.T, name string) string {
 		return "[]"
 	}
 	out, err := json.Marshal(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return string(out)
 }
 
@@ -104,13 +103,9 @@ func (w *world) message(t *testing.T, name string) string {
 // writesOf returns how often the manager has changed each volume.
 func (w *world) writesOf(t *testing.T) map[string]int {
 	t.Helper()
-	if err := w.Plane.AwaitAudit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, w.Plane.AwaitAudit(t.Context()))
 	writes, err := w.Plane.Writes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	count := map[string]int{}
 	for _, write := range writes {
 		if write.User == controlplane.Manager && write.Resource == "persistentvolumes" && write.Code < 300 && !write.DryRun {
@@ -143,9 +138,7 @@ func (a *argo) paste(t *testing.T, app, volume string) {
 	var mine struct {
 		Spec map[string]any `json:"spec"`
 	}
-	if err := json.Unmarshal(patch, &mine); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, json.Unmarshal(patch, &mine))
 	// A merge patch replaces lists: the options and differences that the Application has stay.
 	application := a.application(t, app)
 	options, _, _ := unstructured.NestedStringSlice(application.Object, "spec", "syncPolicy", "syncOptions")
@@ -160,9 +153,7 @@ func (a *argo) paste(t *testing.T, app, volume string) {
 	}
 	differences = append(differences, mine.Spec["ignoreDifferences"].([]any)...)
 	merged, err := json.Marshal(map[string]any{"spec": map[string]any{"ignoreDifferences": differences, "syncPolicy": map[string]any{"syncOptions": options}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	a.patch(t, app, merged)
 }
 
@@ -360,9 +351,7 @@ func volumesStory(t *testing.T, a *argo) {
 		}
 	})
 	for _, app := range apps {
-		if err := a.delete(t.Context(), a.application(t, app)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, a.delete(t.Context(), a.application(t, app)))
 	}
 	for _, app := range apps {
 		a.expectGone(t, app)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // wavesStory is a sync with waves: the profile is in the first wave, a ConfigMap in the second.
@@ -103,9 +104,7 @@ func (a *argo) terminate(t *testing.T, app string) {
 
 func (a *argo) removeApplication(t *testing.T, app string) {
 	t.Helper()
-	if err := a.delete(t.Context(), a.application(t, app)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, a.delete(t.Context(), a.application(t, app)))
 	a.expectGone(t, app)
 }
 
@@ -225,13 +224,9 @@ func (a *argo) act(t *testing.T, app, profile, action string) {
 		"name": app, "appNamespace": "argocd", "resourceName": profile, "version": "v1alpha1", "group": "tuning.storageclient.dev",
 		"kind": "StorageClientProfile", "action": action,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	response, err := http.Post("http://127.0.0.1:8085/api/v1/applications/"+app+"/resource/actions/v2", "application/json", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {

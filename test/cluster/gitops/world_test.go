@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/cluster/controlplane"
 	"github.com/storageclient/operator/test/cluster/sandbox"
 	"github.com/storageclient/operator/test/patience"
@@ -52,9 +53,7 @@ func start(t *testing.T) *world {
 	w := startCluster(t, sandbox.Options{Root: root, Nodes: 2 * pools, Pools: pools})
 	w.addBrokenNode(t)
 	for _, file := range []string{"config/webhook/secret.yaml", "config/webhook/service.yaml"} {
-		if err := w.ApplyFile(t.Context(), filepath.Join(root, file)); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, w.ApplyFile(t.Context(), filepath.Join(root, file)))
 	}
 	w.routeWebhooks(t)
 	if _, err := w.StartManager(t.Context(), "--webhook-port="+webhookPort); err != nil {
@@ -89,18 +88,14 @@ func startCluster(t *testing.T, options sandbox.Options) *world {
 func (w *world) routeWebhooks(t *testing.T) {
 	t.Helper()
 	service := &corev1.Service{}
-	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: "storage-client-webhook"}, service); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, w.Client.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: "storage-client-webhook"}, service))
 	w.run(t, "ip", "address", "replace", service.Spec.ClusterIP+"/32", "dev", "lo")
 }
 
 func (w *world) addBrokenNode(t *testing.T) {
 	t.Helper()
 	node := &corev1.Node{}
-	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: w.Names[0]}, node); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, w.Client.Get(t.Context(), client.ObjectKey{Name: w.Names[0]}, node))
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-broken", Labels: map[string]string{}, Annotations: map[string]string{controlplane.NodeAnnotation: "fake"}}}
 	for _, label := range []string{corev1.LabelOSStable, corev1.LabelArchStable} {
 		object.Labels[label] = node.Labels[label]
@@ -108,16 +103,10 @@ func (w *world) addBrokenNode(t *testing.T) {
 	object.Labels[corev1.LabelHostname], object.Labels[sandbox.PoolNumberLabel] = object.Name, brokenPool
 	object.Status.Capacity, object.Status.Allocatable = node.Status.Capacity, node.Status.Allocatable
 	dir := filepath.Join(w.dir, object.Name)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Mkdir(dir, 0o755))
 	machine, err := simnode.NewMachine(dir, simnode.Options{BrokenArguments: []string{"dhash_entries"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Fleet.Add(t.Context(), object, machine); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
+	check.NoError(t, w.Fleet.Add(t.Context(), object, machine))
 }
 
 func variable(t *testing.T, name string) string {

@@ -5,8 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // tape is a history under construction: each event has a later revision than the previous one.
@@ -116,9 +117,7 @@ func TestJudge(t *testing.T) {
 			verdict := (&Recorder{changes: tape}).Evaluate(Rules{
 				Budget: 1, MinHealthy: map[string]int{"app": 1}, Replicas: map[string]int{"app": 2},
 			})
-			if diff := cmp.Diff(test.want, verdict.Problems, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("problems (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "problems", test.want, verdict.Problems, cmpopts.EquateEmpty())
 		})
 	}
 }

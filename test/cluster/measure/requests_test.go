@@ -4,8 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/cluster/controlplane"
 )
 
@@ -25,7 +24,5 @@ func TestCountSeparatesWritesFromOtherRequests(t *testing.T) {
 		"patch nodes -> 200": 1, "patch nodes/status -> 409": 1, "create pods/eviction -> 201": 1, "dry run: create pods/eviction -> 201": 1,
 		"list pods -> 200": 2, "get nodes -> 200": 1, "watch nodes -> 200": 1, "create tokenreviews -> 201": 1,
 	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "requests", want, got)
 }

@@ -5,28 +5,24 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestFillReplacesTheTextBetweenTheMarkers(t *testing.T) {
 	dir := t.TempDir()
 	page, tables := filepath.Join(dir, "page.md"), filepath.Join(dir, "scale.md")
 	write := func(file, data string) {
-		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(file, []byte(data), 0o600))
 	}
 	const before = "# Page\n<!-- scale -->\nold\n<!-- /scale -->\nend\n"
 	write(page, before)
-	if err := fill(page, "scale", filepath.Join(dir, "scale.json"), "\nbelow"); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, fill(page, "scale", filepath.Join(dir, "scale.json"), "\nbelow"))
 	if data, _ := os.ReadFile(page); string(data) != before {
 		t.Errorf("without a measurement, got the page\n%s", data)
 	}
 	write(tables, "\n| new |\n\n")
-	if err := fill(page, "scale", filepath.Join(dir, "scale.json"), "\nbelow"); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, fill(page, "scale", filepath.Join(dir, "scale.json"), "\nbelow"))
 	if data, _ := os.ReadFile(page); string(data) != "# Page\n<!-- scale -->\n| new |\nbelow\n<!-- /scale -->\nend\n" {
 		t.Errorf("got the page\n%s", data)
 	}

@@ -3,11 +3,11 @@ package rights
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/cluster/controlplane"
 )
 
@@ -69,9 +69,7 @@ func TestCompare(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, Compare(test.granted, test.requests, test.spare)); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", test.want, Compare(test.granted, test.requests, test.spare))
 		})
 	}
 }
@@ -88,13 +86,9 @@ func TestOfAccount(t *testing.T) {
 		},
 	}
 	got, err := OfAccount(objects, "ns", "m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	want := []Right{{Verb: "get", Resource: "pods", Namespace: "a"}, {Verb: "list", Resource: "nodes"}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, got)
 	if _, err := OfAccount([]client.Object{binding("a", "m")}, "ns", "m"); err == nil {
 		t.Error("got no error for a binding without a role")
 	}

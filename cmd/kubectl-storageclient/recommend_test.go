@@ -240,7 +240,7 @@ func TestRecommendWithTheLeastRights(t *testing.T) {
 			if len(profiles) != 1 || profiles[0].Spec.NodeSelector.MatchExpressions[0].Values[0] != "n1" || !strings.Contains(r.out, test.note) {
 				t.Fatalf("%s", r.out)
 			}
-			check.Equal(t, "result", test.selector, profiles[0].Spec.Volumes[0].Selector)
+			check.Equal(t, "selector", test.selector, profiles[0].Spec.Volumes[0].Selector)
 		})
 	}
 }

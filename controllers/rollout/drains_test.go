@@ -76,5 +76,5 @@ func TestTheProgressOfADrainHasThePodsThatStay(t *testing.T) {
 	pdb.Status.DisruptionsAllowed = 3
 	shares := progressOf(drain.Result{Budgets: []policyv1.PodDisruptionBudget{pdb, pdb}}).Budgets
 	check.Equal(t, "shares of two pods of one budget", map[string]plan.BudgetShare{"eda/pdb": {Pods: 2, Allowed: 3}}, shares)
-	check.Equal(t, "result", want, progressOf(drain.Result{Left: left}).Left)
+	check.Equal(t, "left", want, progressOf(drain.Result{Left: left}).Left)
 }

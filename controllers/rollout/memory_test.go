@@ -112,7 +112,7 @@ func TestAClaimsPermitIsWrittenAndOtherClaimsAreKept(t *testing.T) {
 	claim := v1alpha1.Disruption{Profile: "eda", NodeUID: "u", Permit: &v1alpha1.ClaimedPermit{BootHash: "h"}}
 	check.NoError(t, s.applyStep(t.Context(), plan.UpdateClaim{OnNode: plan.OnNode{Node: "a"}, Claim: claim}))
 	want := map[string]v1alpha1.Disruption{"a": claim, "b": {Profile: "eda"}}
-	check.Equal(t, "result", want, whole(s).Claims)
+	check.Equal(t, "claims", want, whole(s).Claims)
 }
 
 // TestFailuresOfNodesNotReadLiveAreNotRecorded uses a plan whose failed nodes change between two runs.

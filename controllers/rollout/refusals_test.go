@@ -18,7 +18,7 @@ func TestImmutableConfigMapsAreNamed(t *testing.T) {
 		object.Name, object.Immutable = name, ptr.To(true)
 		snapshot, err := passOf(t, object).readSnapshot(t.Context())
 		check.NoError(t, err)
-		check.Equal(t, "result", []string{v1alpha1.ManagerNamespace + "/" + name}, snapshot.Immutable)
+		check.Equal(t, "immutable", []string{v1alpha1.ManagerNamespace + "/" + name}, snapshot.Immutable)
 	}
 }
 

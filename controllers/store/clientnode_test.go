@@ -37,7 +37,7 @@ func TestTheClientNodeCacheKeepsTheComparedFields(t *testing.T) {
 	}
 	full.MountPoint, full.PodUIDs = "", nil
 	want := []v1alpha1.MountStatus{{Server: "filer", Protocol: "NFSv4.1"}, full}
-	check.Equal(t, "result", want, clientNode.Status.Mounts)
+	check.Equal(t, "mounts", want, clientNode.Status.Mounts)
 	check.Equal(t, "the cache drops samples that observing trials need", &sample, clientNode.Status.Sample)
 }
 

@@ -95,7 +95,7 @@ func TestAProposalWithoutARuleIsANewProfile(t *testing.T) {
 	if len(p.Profiles) != 1 || p.Profiles[0].Name != "recommended-eda-tools" {
 		t.Fatalf("%+v", p)
 	}
-	check.Equal(t, "result", want, p.Profiles[0].Spec)
+	check.Equal(t, "spec", want, p.Profiles[0].Spec)
 }
 
 // Node settings do not belong in the profile that selects the volume: it may select other nodes.
@@ -118,7 +118,7 @@ func TestNodeSettingsOfSeveralRulesAreJoined(t *testing.T) {
 	}
 	for range samples {
 		samples = append(samples[1:], samples[0])
-		check.Equal(t, "result", want, Propose(target(), findings(samples...)).Profiles[0].Spec.Node)
+		check.Equal(t, "node", want, Propose(target(), findings(samples...)).Profiles[0].Spec.Node)
 	}
 }
 

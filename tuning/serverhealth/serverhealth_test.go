@@ -328,7 +328,7 @@ func TestALineOfTheKernelCountsForTheOnlyTunnelOfItsName(t *testing.T) {
 				t.Fatalf("got %s before the line", verdicts[0].State)
 			}
 			verdicts := w.Note(start.Add(time.Second), Batch{Readings: test.readings, Lines: []Line{{Server: test.line, At: start}}})
-			check.Equal(t, "result", test.want, verdicts[0].State)
+			check.Equal(t, "state", test.want, verdicts[0].State)
 		})
 	}
 }

@@ -178,7 +178,7 @@ func TestHandlesAreCountedForEachMount(t *testing.T) {
 	}).Counters()
 	check.NoError(t, err)
 	want := []counters.HandleRequests{{MountPoint: "/mnt/a", Ended: 17, InErrors: 5}, {MountPoint: "/mnt/b", Ended: 17, InErrors: 5}}
-	check.Equal(t, "result", want, got[0].Handles)
+	check.Equal(t, "handles", want, got[0].Handles)
 }
 
 func TestEachTunnelIsAServer(t *testing.T) {

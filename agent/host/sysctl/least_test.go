@@ -87,7 +87,7 @@ func TestMinimumKeepsANumberOfSixtyFourBits(t *testing.T) {
 	s := New(fs)
 	desired := []host.Setting{{Name: name, Value: "68719476736", AtLeast: true}}
 	hosttest.Apply(t, s, desired)
-	check.Equal(t, "result", limit, hosttest.ReadFile(t, dir, file))
+	check.Equal(t, "file", limit, hosttest.ReadFile(t, dir, file))
 	if rejected := s.Set(t.Context(), desired); len(rejected) > 0 || hosttest.ReadFile(t, dir, file) != limit {
 		t.Errorf("set: got %q, rejected %v; want %q", hosttest.ReadFile(t, dir, file), rejected, limit)
 	}

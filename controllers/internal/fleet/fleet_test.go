@@ -59,7 +59,7 @@ func TestAHeldProfileKeepsEveryCurrentSetting(t *testing.T) {
 		inForce = append(inForce, v1alpha1.NodeSetting{Key: key, Value: "1", Profile: "a", OnRemoval: v1alpha1.DeletionRetain})
 	}
 	view := NewProfileSet([]v1alpha1.StorageClientProfile{profile("a", 0, "4096", inPlanMode)}, catalogue.AllowList{})
-	check.Equal(t, "result", inForce, view.Desired(node(), carrying(inForce...)).Settings)
+	check.Equal(t, "settings", inForce, view.Desired(node(), carrying(inForce...)).Settings)
 }
 
 func TestWanted(t *testing.T) {

@@ -38,7 +38,7 @@ func TestANodeThatDoesNotConfirmItsSettingsNamesTheReason(t *testing.T) {
 			clientNode.Spec.Settings = []v1alpha1.NodeSetting{{Key: netKey, Value: values[netKey], Profile: "p"}}
 			clientNode.Status = v1alpha1.StorageClientNodeStatus{BootID: test.bootID, ObservedGeneration: 1, Settings: []v1alpha1.SettingStatus{test.status}}
 			all := fleet.Snapshot{Profiles: fleet.NewProfileSet(nil, catalogue.AllowList{}), Ready: map[string]bool{"n": true}}
-			check.Equal(t, "result", test.want, fleet.GateEntry(all, node, clientNode, "").Unconfirmed)
+			check.Equal(t, "unconfirmed", test.want, fleet.GateEntry(all, node, clientNode, "").Unconfirmed)
 		})
 	}
 }
@@ -53,6 +53,6 @@ func TestATunnelThatAccusesBelongsToItsNode(t *testing.T) {
 		clientNode.Status.ObservedGeneration, clientNode.Status.BootID = 1, "b"
 		node.Status.NodeInfo.BootID = "b"
 		all := fleet.Snapshot{Profiles: fleet.NewProfileSet(nil, catalogue.AllowList{}), Ready: map[string]bool{"n": true}}
-		check.Equal(t, "result", want, fleet.GateEntry(all, node, clientNode, "").Accuser)
+		check.Equal(t, "accuser", want, fleet.GateEntry(all, node, clientNode, "").Accuser)
 	}
 }

@@ -159,5 +159,5 @@ func TestANoteAboutEarlierSettingsStallsNothing(t *testing.T) {
 	w.receive(0)
 	w.reportAll(0)
 	want := "Ready=False/RollingOut Reconciling=True/RollingOut"
-	check.Equal(t, "result", want, summary(w.report()))
+	check.Equal(t, "summary", want, summary(w.report()))
 }

@@ -95,7 +95,7 @@ func TestRecordedFailures(t *testing.T) {
 				c.change(failures)
 			}
 			r := Evaluate("p", Snapshot{All: c.world.snapshot(), Failures: *failures}, now)
-			check.Equal(t, "result", c.want, summary(r))
+			check.Equal(t, "summary", c.want, summary(r))
 			status := r.Status(v1alpha1.StorageClientProfileStatus{}, now)
 			var message string
 			for _, condition := range status.Conditions {
@@ -153,7 +153,7 @@ func TestFailuresThatCannotBeReadStopTheProfile(t *testing.T) {
 	w := newWorld(nil).node("a", nil)
 	r := Evaluate("p", Snapshot{All: w.snapshot(), FailuresUnread: "Cannot read it"}, now)
 	want := "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached"
-	check.Equal(t, "result", want, summary(r))
+	check.Equal(t, "summary", want, summary(r))
 }
 
 func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
@@ -184,7 +184,7 @@ func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Evaluate("p", Snapshot{All: test.world.snapshot(), Immutable: []string{"one", "other"}}, now)
-			check.Equal(t, "result", test.want, summary(r))
+			check.Equal(t, "summary", test.want, summary(r))
 			message := r.evaluateReady(r.evaluateStalled()).message
 			isAdvised := strings.Contains(strings.ToLower(message), "immutable configmap stops the rollout; recreate it: kubectl -n storage-client-system get cm one other -o yaml | sed")
 			if want := strings.Contains(test.want, "ConfigMapImmutable") || strings.Contains(test.want, "Restoring"); isAdvised != want {

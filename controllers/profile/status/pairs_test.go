@@ -159,7 +159,7 @@ func TestAnotherProfilesFailureIsFinalWithItsCause(t *testing.T) {
 			}
 			test.change(w)
 			r := w.report()
-			check.Equal(t, "result", test.want, summary(r))
+			check.Equal(t, "summary", test.want, summary(r))
 			conditions := r.conditions(nil, 1, metav1.NewTime(now))
 			got := conditions[0].Message
 			if meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled) {

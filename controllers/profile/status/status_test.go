@@ -421,7 +421,7 @@ func TestConditions(t *testing.T) {
 			if test.change != nil {
 				test.change(&f)
 			}
-			check.Equal(t, "result", test.want, summary(f))
+			check.Equal(t, "summary", test.want, summary(f))
 		})
 	}
 }
@@ -455,7 +455,7 @@ func TestCountNodes(t *testing.T) {
 		bare("bare")
 	w.silent["silent"] = true
 	want := v1alpha1.NodeCounts{Matched: 8, UpToDate: 3, Exceptions: 2, PendingReboot: 1, Failed: 1, Drifted: 1}
-	check.Equal(t, "result", want, w.report().nodes.counts)
+	check.Equal(t, "counts", want, w.report().nodes.counts)
 }
 
 func TestPlanModeForeseesReboots(t *testing.T) {
@@ -801,7 +801,7 @@ func TestFindRemaining(t *testing.T) {
 			if test.world != nil {
 				test.world(w)
 			}
-			check.Equal(t, "result", test.want, w.report().removal, cmp.AllowUnexported(removal{}), cmpopts.EquateEmpty())
+			check.Equal(t, "removal", test.want, w.report().removal, cmp.AllowUnexported(removal{}), cmpopts.EquateEmpty())
 		})
 	}
 }

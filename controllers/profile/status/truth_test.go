@@ -229,7 +229,7 @@ func TestAFailedCanaryBelowTheThresholdIsFinal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := Evaluate("p", Snapshot{All: test.world.snapshot()}, now)
-			check.Equal(t, "result", test.want, summary(r))
+			check.Equal(t, "summary", test.want, summary(r))
 			if got := r.conditions(nil, 1, metav1.NewTime(now))[2]; got.Message != test.message {
 				t.Errorf("got Stalled message %q, want %q", got.Message, test.message)
 			}
@@ -319,7 +319,7 @@ func TestEachKindOfChangeHasItsOwnThreshold(t *testing.T) {
 			other := boundVolume("w")
 			other.UID, other.Spec.NFS.Server = "w", "other"
 			r := Evaluate("p", Snapshot{All: test.world.snapshot(), Volumes: test.world.viewOf(boundVolume("v"), other)}, now)
-			check.Equal(t, "result", test.want, summary(r))
+			check.Equal(t, "summary", test.want, summary(r))
 			reboots := r.planStatus(v1alpha1.Plan{}, 1, now)
 			if got, want := reboots.EstimatedCompletion != nil, reboots.NodesToReboot > 0 && strings.Contains(test.want, "Reconciling=True"); got != want {
 				t.Errorf("got an estimate of the reboots: %t, want %t", got, want)

@@ -110,7 +110,7 @@ func TestPodsThatStayWithTheirVolumes(t *testing.T) {
 		"a pod that comes back, but already terminates": {[]func(*corev1.Pod){returning, claim, ends(noon, 30)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			check.Equal(t, "result", c.want, modelOf(t, options(nil), pod("web", c.change...)).KeepsVolumes)
+			check.Equal(t, "keeps volumes", c.want, modelOf(t, options(nil), pod("web", c.change...)).KeepsVolumes)
 		})
 	}
 }
@@ -296,7 +296,7 @@ func TestAPodThatComesBackIsLeft(t *testing.T) {
 			check.NoError(t, reader.Create(t.Context(), pod(next, perNode)))
 		}
 	}
-	check.Equal(t, "result", []string{"runner-1", "runner-2", "web"}, evictor.requested)
+	check.Equal(t, "requested evictions", []string{"runner-1", "runner-2", "web"}, evictor.requested)
 	got = drainOnce(t, r, options(nil))
 	if want := "Left on the node: Pod eda/runner-3 came back to the cordoned node after its eviction"; !got.Done() || got.Remarks() != want || len(got.IgnoredPodUIDs) > 0 || got.Names["runner-3-uid"] != "" {
 		t.Errorf("got %s, remarks %q, ignored %v; want %q", got, got.Remarks(), got.IgnoredPodUIDs, want)
@@ -357,7 +357,7 @@ func TestCordonFirst(t *testing.T) {
 			r := newRunner(t, newReader(t, pod("web"), c.db, budget("pdb", "db")), evictor)
 			r.DryRunEvictor = &evictions{reject: rejections{"db": c.dry}}
 			drainOnce(t, r, options(c.options))
-			check.Equal(t, "result", c.want, evictor.requested)
+			check.Equal(t, "requested evictions", c.want, evictor.requested)
 		})
 	}
 }

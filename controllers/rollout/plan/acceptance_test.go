@@ -90,7 +90,7 @@ func TestForAKernelArgumentThatNoBootApplies(t *testing.T) {
 	f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
 	f.node("a").ClientNode.Status.Settings[0].Message = "conflict: /etc/default/grub sets ihash_entries=1"
 	p := For(f.Snapshot)
-	check.Equal(t, "result", []string{"a: Waiting SettingsFailed"}, lines(p, "a"))
+	check.Equal(t, "plan", []string{"a: Waiting SettingsFailed"}, lines(p, "a"))
 	if !strings.Contains(p.Notes["a"].Message, "/etc/default/grub") {
 		t.Errorf("got message %q, want the file in it", p.Notes["a"].Message)
 	}
@@ -98,13 +98,13 @@ func TestForAKernelArgumentThatNoBootApplies(t *testing.T) {
 	f = cluster("a")
 	f.finish("a", time.Hour)
 	f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, "read-only"))
-	check.Equal(t, "result", []string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a"))
+	check.Equal(t, "plan", []string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a"))
 	// Settings that are being restored are not evaluated.
 	f = cluster("a")
 	f.finish("a", time.Hour)
 	c := f.node("a").ClientNode
 	c.Spec.Release, c.Status.Restored, c.Status.Settings[0].State = true, true, v1alpha1.SettingFailed
-	check.Equal(t, "result", []string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a"))
+	check.Equal(t, "plan", []string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a"))
 }
 
 // An obstacle that appears during the drain prevents the permit: the boot would only cause the failure.
@@ -154,7 +154,7 @@ func TestForShadowedSettingsAtAnUpgrade(t *testing.T) {
 	status := &f.node("b").ClientNode.Status
 	status.RebootRequired, status.RebootRequiredBy, status.Settings[0].State = false, nil, v1alpha1.SettingInSync
 	f.addSetting("b", sysctlIs(v1alpha1.SettingShadowed, shadowedBy))
-	check.Equal(t, "result", []string{"a: UpToDate NothingToDo", "b: Settling Settling"}, lines(For(f.Snapshot), "a", "b"))
+	check.Equal(t, "plan", []string{"a: UpToDate NothingToDo", "b: Settling Settling"}, lines(For(f.Snapshot), "a", "b"))
 }
 
 // The boot configuration still has a kernel argument that was removed. The agent rejects the permit, so the node is not drained
@@ -213,7 +213,7 @@ func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
 			f.finish("a", time.Hour)
 			f.node("a").Untuned = true
 			f.addSetting("a", c.status)
-			check.Equal(t, "result", c.want, lines(For(f.Snapshot)))
+			check.Equal(t, "plan", c.want, lines(For(f.Snapshot)))
 		})
 	}
 }

@@ -150,12 +150,12 @@ func TestForANodeWhoseDrainTimedOutIsNoCanary(t *testing.T) {
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
 	note := timeOut(t, f)
 	want := []string{"claim b for eda", "a: Waiting DrainTimedOut", "b: Claimed Claimed", "c: Waiting WaitingForCanary"}
-	check.Equal(t, "result", want, lines(For(f.Snapshot), "a", "b", "c"))
+	check.Equal(t, "plan", want, lines(For(f.Snapshot), "a", "b", "c"))
 	// The back-off is over. Node b is done, and is equally good evidence.
 	f.Now = note.RetryAfter.Time
 	f.finish("b", time.Hour)
 	want = []string{"claim a for eda", "claim c for eda"}
-	check.Equal(t, "result", want, lines(For(f.Snapshot)))
+	check.Equal(t, "plan", want, lines(For(f.Snapshot)))
 }
 
 func TestSkipNode(t *testing.T) {
@@ -203,7 +203,7 @@ func TestForASkippedNodeIsNoCanary(t *testing.T) {
 	note, _ := NewSession(f.Snapshot).SkipNode("a", v1alpha1.Disruption{}, DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "blocked"})
 	f.node("a").ClientNode.Status.Rollout = &note
 	want := []string{"claim b for eda", "a: Waiting DrainBlocked"}
-	check.Equal(t, "result", want, lines(For(f.Snapshot), "a"))
+	check.Equal(t, "plan", want, lines(For(f.Snapshot), "a"))
 	// The back-off is over while b boots and then soaks. b had started instead.
 	f.Profiles[0].Rollout.Canary.SoakSeconds = ptr.To[int32](60)
 	f.Now = note.RetryAfter.Time

@@ -29,5 +29,5 @@ func TestForANodeClaimedInThisPlanIsTheCanaryOfADeletedProfile(t *testing.T) {
 	x.Spec.Settings = []v1alpha1.NodeSetting{{Key: "kernelArgument/b", Value: "1", Profile: "q"}}
 	x.Status.Settings = append(x.Status.Settings, v1alpha1.SettingStatus{Key: "kernelArgument/b", State: v1alpha1.SettingInSync})
 	want := []string{"claim x for eda", "x: Claimed Claimed", "y: Waiting WaitingForCanary"}
-	check.Equal(t, "result", want, lines(For(f.Snapshot), "x", "y"))
+	check.Equal(t, "plan", want, lines(For(f.Snapshot), "x", "y"))
 }

@@ -476,7 +476,7 @@ func TestForARetriedNodeGetsAllItsAttempts(t *testing.T) {
 	f.node("a").Drain = &DrainProgress{Gone: true}
 	p := For(f.Snapshot)
 	want := []string{"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a"}
-	check.Equal(t, "result", want, lines(p))
+	check.Equal(t, "plan", want, lines(p))
 	if got := p.Notes["a"].Attempts; got != 1 {
 		t.Errorf("got attempt %d, want the first", got)
 	}
@@ -496,7 +496,7 @@ func TestForNamesTheNodesThatAreGone(t *testing.T) {
 	f.addFailures("z", "y")
 	f.Failures["eda"].Boots[0].More = 4
 	want := "StorageClientProfile eda stopped after 6 nodes failed: y (gone), z (gone), and 4 before them; change settings that require a reboot, or retry: kubectl storageclient retry eda"
-	check.Equal(t, "result", want, For(f.Snapshot).Notes["b"].Message)
+	check.Equal(t, "message", want, For(f.Snapshot).Notes["b"].Message)
 }
 
 // Node a has a permit, and others are about to remove the node.
@@ -670,5 +670,5 @@ func TestForAFailedNodeWhoseAgentRespondsLate(t *testing.T) {
 	f.permitted("a", time.Hour)
 	f.addNote("a", v1alpha1.RolloutFailed, "x", time.Minute).Attempts = 1
 	f.addResponse("a", v1alpha1.RebootFailed)
-	check.Equal(t, "result", []string{"clear the permit of a: x", "a: Failed x"}, lines(For(f.Snapshot), "a"))
+	check.Equal(t, "plan", []string{"clear the permit of a: x", "a: Failed x"}, lines(For(f.Snapshot), "a"))
 }

@@ -149,10 +149,10 @@ func TestForNamesTheTaintOfANodeThatIsLeaving(t *testing.T) {
 	f.Budget = 1
 	want := "Taint karpenter.sh/disrupted announces the removal of the node, so the rollout skips it; remove the taint if the node stays"
 	p := For(f.Snapshot)
-	check.Equal(t, "result", want, p.Notes["a"].Message)
+	check.Equal(t, "message", want, p.Notes["a"].Message)
 	want = "Reboot limit of the cluster reached (1 of 2 nodes): a is about to be removed (taint karpenter.sh/disrupted); " +
 		"if the node is not removed, remove the taint"
-	check.Equal(t, "result", want, p.Notes["b"].Message)
+	check.Equal(t, "message", want, p.Notes["b"].Message)
 	f.cordoned("a", time.Minute)
 	if got := For(f.Snapshot).Notes["a"].Message; !strings.HasPrefix(got, "Taint karpenter.sh/disrupted announces") || !strings.Contains(got, "uses up budget") {
 		t.Errorf("cordoned node: got message %q", got)
@@ -164,7 +164,7 @@ func TestForANodeThatIsLeavingUsesUpBudget(t *testing.T) {
 	f := cluster("a", "b", "c")
 	f.Budget = 2
 	f.node("a").Leaving = disrupted
-	check.Equal(t, "result", []string{"claim b for eda", "a: Waiting NodeLeaving", "c: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "a", "c"))
+	check.Equal(t, "plan", []string{"claim b for eda", "a: Waiting NodeLeaving", "c: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "a", "c"))
 }
 
 func TestForANodeThatIsLeavingIsNoCanary(t *testing.T) {
@@ -199,7 +199,7 @@ func TestForAControlPlaneNodeThatIsLeaving(t *testing.T) {
 		f.node(name).ControlPlane = true
 	}
 	f.node("c").Leaving = disrupted
-	check.Equal(t, "result", []string{"a: Waiting WaitingForControlPlane"}, lines(For(f.Snapshot), "a"))
+	check.Equal(t, "plan", []string{"a: Waiting WaitingForControlPlane"}, lines(For(f.Snapshot), "a"))
 }
 
 // TestForANodeThatAnUpdateOfItsPoolWillReplace still serves: it is skipped, and uses up no budget.
@@ -210,9 +210,9 @@ func TestForANodeThatAnUpdateOfItsPoolWillReplace(t *testing.T) {
 		return f
 	}
 	f := build()
-	check.Equal(t, "result", []string{"claim b for eda", "a: Waiting NodeLeaving", "b: Claimed Claimed"}, lines(For(f.Snapshot), "a", "b"))
+	check.Equal(t, "plan", []string{"claim b for eda", "a: Waiting NodeLeaving", "b: Claimed Claimed"}, lines(For(f.Snapshot), "a", "b"))
 	want := "Taint node.cluster.x-k8s.io/outdated-revision announces the removal of the node, so the rollout skips it; remove the taint if the node stays"
-	check.Equal(t, "result", want, For(f.Snapshot).Notes["a"].Message)
+	check.Equal(t, "message", want, For(f.Snapshot).Notes["a"].Message)
 	f = build()
 	f.cordoned("a", time.Minute)
 	if got := strings.Join(lines(For(f.Snapshot)), "; "); !strings.Contains(got, "uncordon a") {

@@ -172,7 +172,7 @@ func TestForInspectsTheSamePodsOnceAnInterval(t *testing.T) {
 			client.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutDraining, Reason: c.reason, BootHash: client.Spec.BootHash, Since: &since}
 			f.node("a").Inspected = f.Now.Add(-c.inspectedBefore)
 			got := For(f.Snapshot)
-			check.Equal(t, "result", c.want, lines(got, "a"))
+			check.Equal(t, "plan", c.want, lines(got, "a"))
 			if next := got.Next.Sub(f.Now); next != c.next {
 				t.Errorf("next plan: got in %s, want in %s", next, c.next)
 			}

@@ -19,7 +19,7 @@ func TestForANodeUnderMaintenanceByAnotherController(t *testing.T) {
 	}
 	t.Run("it is not claimed, and its message contains the reason", func(t *testing.T) {
 		got := For(maintained().Snapshot)
-		check.Equal(t, "result", []string{"claim b for eda", "a: Waiting NodeInMaintenance", "b: Claimed Claimed"}, lines(got, "a", "b"))
+		check.Equal(t, "plan", []string{"claim b for eda", "a: Waiting NodeInMaintenance", "b: Claimed Claimed"}, lines(got, "a", "b"))
 		if message := got.Notes["a"].Message; !strings.Contains(message, "condition MaintenanceInProgress, reason KernelUpdate") {
 			t.Errorf("got message %q, want the condition in it", message)
 		}
@@ -27,18 +27,18 @@ func TestForANodeUnderMaintenanceByAnotherController(t *testing.T) {
 	t.Run("it uses up budget", func(t *testing.T) {
 		f := maintained()
 		f.Budget = 1
-		check.Equal(t, "result", []string{"b: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "b"))
+		check.Equal(t, "plan", []string{"b: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "b"))
 	})
 	t.Run("it is no canary", func(t *testing.T) {
 		f := maintained()
 		f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
-		check.Equal(t, "result", []string{"claim b for eda", "b: Claimed Claimed"}, lines(For(f.Snapshot), "b"))
+		check.Equal(t, "plan", []string{"claim b for eda", "b: Claimed Claimed"}, lines(For(f.Snapshot), "b"))
 	})
 	t.Run("claimed and not yet cordoned, it is released", func(t *testing.T) {
 		f := maintained()
 		f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"}
 		want := []string{"release the claim of a", "claim b for eda", "a: Waiting NodeInMaintenance"}
-		check.Equal(t, "result", want, lines(For(f.Snapshot), "a"))
+		check.Equal(t, "plan", want, lines(For(f.Snapshot), "a"))
 	})
 }
 

@@ -240,7 +240,7 @@ func TestForADrainWhoseProfilesAreUnknown(t *testing.T) {
 	c := f.node("a").ClientNode
 	c.Spec.Settings, c.Spec.Hash = append(c.Spec.Settings, v1alpha1.NodeSetting{Key: "kernelArgument/dhash_entries", Profile: "lab"}), "h1, live"
 	f.node("a").Profiles = append(f.node("a").Profiles, "lab")
-	check.Equal(t, "result", []string{"a: Draining Applying"}, lines(For(f.Snapshot), "a"))
+	check.Equal(t, "plan", []string{"a: Draining Applying"}, lines(For(f.Snapshot), "a"))
 }
 
 // The failure of a node can stop the rollout. The note does not promise another attempt then.

@@ -605,7 +605,7 @@ func TestForNamesTheNodesThatUseUpTheBudget(t *testing.T) {
 	f.addNote("c", v1alpha1.RolloutFailed, "x", time.Hour)
 	p := For(f.Snapshot)
 	want := "Reboot limit of StorageClientProfile eda reached (3 of 6 nodes): a is rebooting, b is not Ready, c has failed; bring b back, or delete its Node if it will not return"
-	check.Equal(t, "result", want, p.Notes["d"].Message)
+	check.Equal(t, "message", want, p.Notes["d"].Message)
 	f.Nodes[1].Ready = true
 	if got := lines(For(f.Snapshot)); !cmp.Equal(got, []string{"claim b for eda"}) {
 		t.Errorf("budget for one more node: got %q, want claim b for eda", got)
@@ -621,7 +621,7 @@ func TestForADisruptedNodeWhoseProfilesAreGoneUsesUpBudget(t *testing.T) {
 	f.Budget = 1
 	f.cordoned("a", time.Minute)
 	f.node("a").Profiles = []string{"gone"}
-	check.Equal(t, "result", []string{"drain a", "b: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "b"))
+	check.Equal(t, "plan", []string{"drain a", "b: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "b"))
 }
 
 func TestForKeepsTheEndOfALongQueueQuiet(t *testing.T) {
@@ -638,7 +638,7 @@ func TestForFillsTheBudgetInOnePass(t *testing.T) {
 	f := cluster("a", "b", "c", "d")
 	f.Budget = 3
 	want := []string{"claim a for eda", "claim b for eda", "claim c for eda"}
-	check.Equal(t, "result", want, lines(For(f.Snapshot)))
+	check.Equal(t, "plan", want, lines(For(f.Snapshot)))
 }
 
 func TestForCanary(t *testing.T) {
@@ -727,7 +727,7 @@ func TestForStopsAtTheFailureThreshold(t *testing.T) {
 		"note b: Releasing FailureThresholdReached", "conditions of b: none", "uncordon b: FailureThresholdReached",
 		"release the claim of b", "b: Waiting FailureThresholdReached", "c: Waiting FailureThresholdReached",
 	}
-	check.Equal(t, "result", want, lines(For(f.Snapshot), "b", "c"))
+	check.Equal(t, "plan", want, lines(For(f.Snapshot), "b", "c"))
 }
 
 func TestForTheManagersOwnNodeGoesLast(t *testing.T) {
@@ -735,7 +735,7 @@ func TestForTheManagersOwnNodeGoesLast(t *testing.T) {
 	f.node("a").Manager = true
 	f.Budget = 1
 	want := []string{"claim b for eda", "a: Waiting WaitingForBudget"}
-	check.Equal(t, "result", want, lines(For(f.Snapshot), "a"))
+	check.Equal(t, "plan", want, lines(For(f.Snapshot), "a"))
 	f.Budget = 2
 	f.node("b").ClientNode.DesiredBootHash = "h2"
 	check.Equal(t, "another node is about to need a reboot", []string{"a: Waiting ManagerNodeLast"}, lines(For(f.Snapshot), "a"))
@@ -874,7 +874,7 @@ func TestForNamesTheControlPlaneNodeThatIsOutOfService(t *testing.T) {
 				f.node(name).ControlPlane = true
 			}
 			c.change(f)
-			check.Equal(t, "result", c.want, For(f.Snapshot).Notes["a"].Message)
+			check.Equal(t, "message", c.want, For(f.Snapshot).Notes["a"].Message)
 		})
 	}
 }
@@ -891,7 +891,7 @@ func TestForTheManagersNodeGoesAfterAControlPlaneNode(t *testing.T) {
 	f.node("c").Created = noon.Add(-1000 * time.Hour)
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
 	want := []string{"b: Waiting WaitingForControlPlane", "d: Waiting ManagerNodeLast"}
-	check.Equal(t, "result", want, lines(For(f.Snapshot), "b", "d"))
+	check.Equal(t, "plan", want, lines(For(f.Snapshot), "b", "d"))
 }
 
 func TestForSeveralProfilesOnANode(t *testing.T) {
@@ -1007,7 +1007,7 @@ func TestForDrainOptionsAreThoseOfTheLeadingProfile(t *testing.T) {
 	f.Profiles[0].Rollout.Drain.DeleteEmptyDirData = true
 	options := f.Profiles[0].Rollout.Drain
 	want := []Step{Drain{OnNode: OnNode{"a"}, Options: options, TimeLeft: 14 * time.Minute}}
-	check.Equal(t, "result", want, For(f.Snapshot).Steps)
+	check.Equal(t, "steps", want, For(f.Snapshot).Steps)
 }
 
 func TestForChangesNothingInTheSnapshot(t *testing.T) {

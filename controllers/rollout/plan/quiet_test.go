@@ -68,7 +68,7 @@ func TestForWritesNoNoteForAShortState(t *testing.T) {
 			f := cluster("a")
 			c.change(f)
 			got := For(f.Snapshot)
-			check.Equal(t, "result", c.want, lines(got, "a"))
+			check.Equal(t, "plan", c.want, lines(got, "a"))
 			if c.next > 0 && !got.Next.Equal(noon.Add(c.next)) || c.next == 0 && !got.Next.IsZero() {
 				t.Errorf("next plan: got at %s, want %s after %s", got.Next, c.next, noon)
 			}

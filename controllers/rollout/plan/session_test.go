@@ -162,7 +162,7 @@ func TestFirstStepsAreThoseOfClaimedNodes(t *testing.T) {
 	f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", NodeUID: "node-a", Since: metav1.Time{Time: noon}}
 	f.cordoned("c", time.Hour)
 	got := NewSession(f.Snapshot).FirstSteps(sets.New("a", "b"))
-	check.Equal(t, "result", []string{"conditions of a: Draining", "cordon a", "drain a"}, lines(got))
+	check.Equal(t, "plan", []string{"conditions of a: Draining", "cordon a", "drain a"}, lines(got))
 	if !got.Next.After(noon) {
 		t.Errorf("next plan: got at %s, want at the next inspection of the pods", got.Next)
 	}

@@ -64,7 +64,7 @@ func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.ReasonPausedByAnnotation, time.Hour)
 			}
 			c.Status.Rollout.Tuned = test.known
-			check.Equal(t, "result", test.want, For(f.Snapshot).Notes["a"].Tuned)
+			check.Equal(t, "tuned", test.want, For(f.Snapshot).Notes["a"].Tuned)
 		})
 	}
 }

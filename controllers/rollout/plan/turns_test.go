@@ -36,7 +36,7 @@ func playRows(t *testing.T, rows map[string]row, build func() *fixture, notes ..
 		t.Run(name, func(t *testing.T) {
 			f := build()
 			c.change(f)
-			check.Equal(t, "result", c.want, lines(For(f.Snapshot), notes...))
+			check.Equal(t, "plan", c.want, lines(For(f.Snapshot), notes...))
 		})
 	}
 }

@@ -52,7 +52,7 @@ func TestForVolumesOfEvictedPods(t *testing.T) {
 			f.node("a").Drain, f.node("a").VolumesInUse = &DrainProgress{Gone: true}, []string{volume}
 			c.change(f)
 			got := For(f.Snapshot)
-			check.Equal(t, "result", c.want, lines(got, "a"))
+			check.Equal(t, "plan", c.want, lines(got, "a"))
 			note := got.Notes["a"]
 			if note.Reason != v1alpha1.RolloutReasonVolumesInUse {
 				return

@@ -104,7 +104,7 @@ func TestObservingRequestsSamplesAndRecommends(t *testing.T) {
 		"report eda/a: Decided: A client setting helps: acregmin=30 (AttributeRevalidation)",
 		"remove the sample request from n1", "remove the sample request from n2",
 	}
-	check.Equal(t, "result", want, l.log)
+	check.Equal(t, "log", want, l.log)
 	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "acregmin=30")
 	wantRecommendations := []v1alpha1.TrialRecommendation{{
 		Rule: "AttributeRevalidation", Cause: "Client", Options: []string{"acregmin=30"}, Nodes: 2,
@@ -128,7 +128,7 @@ func TestContentOfASampleRequest(t *testing.T) {
 	l.step()
 	// The window must end before the trial times out. That leaves 90 s from its first pass.
 	want := &v1alpha1.NodeSample{ID: "uid-a", Seconds: 60, Volumes: []string{"pv-1"}, StartBefore: ptr.To(metav1.NewTime(trial.Status.StartTime.Add(90 * time.Second)))}
-	check.Equal(t, "result", want, l.nodes["n1"].ClientNode.Spec.Sample)
+	check.Equal(t, "sample", want, l.nodes["n1"].ClientNode.Spec.Sample)
 	l = newWatch(t, "n1")
 	l.count = nil
 	l.observe("a")

@@ -152,9 +152,7 @@ func TestApproveShowsAndApprovesExactlyThePlan(t *testing.T) {
 		t.Fatalf("plan shows %q", list)
 	}
 	r := execute(t, interceptor.Funcs{}, objects, "approve", "eda", "--plan", planOfEDA)
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	check.NoError(t, r.err)
 	check.Equal(t, "annotations", map[string]string{v1alpha1.ApprovedPlanAnnotation: planOfEDA}, r.annotations(t))
 	want := fmt.Sprintf("Plan %s of eda reboots 3 nodes, at most 1 at a time, in this order:\n%s\n", planOfEDA, list)
 	if !strings.HasPrefix(r.out, want) || !strings.HasSuffix(r.out, "\nApproved plan "+planOfEDA+" of eda.\n") {
@@ -346,9 +344,7 @@ func TestPauseAndResume(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := execute(t, interceptor.Funcs{}, []client.Object{test.profile}, test.command, "eda")
-			if r.err != nil {
-				t.Fatal(r.err)
-			}
+			check.NoError(t, r.err)
 			check.Equal(t, "annotations", test.annotations, r.annotations(t))
 			if r.out != test.out {
 				t.Errorf("output is %q, want %q", r.out, test.out)
@@ -359,9 +355,7 @@ func TestPauseAndResume(t *testing.T) {
 
 func statusOf(t *testing.T, r result) view.Status {
 	t.Helper()
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	check.NoError(t, r.err)
 	var status view.Status
 	if err := yaml.Unmarshal([]byte(r.out), &status); err != nil {
 		t.Fatalf("%v in:\n%s", err, r.out)
@@ -504,9 +498,7 @@ func TestPlanPutsTheManagersNodeLast(t *testing.T) {
 
 func TestPlanNamesNodesVolumesAndTheApproval(t *testing.T) {
 	r := execute(t, interceptor.Funcs{}, append(cluster(), eda()), "plan", "eda")
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	check.NoError(t, r.err)
 	for _, want := range []string{
 		"maxUnavailable: 1",
 		"1 node would reboot (policy OnApproval, at most 1 at a time), in this order:",

@@ -83,9 +83,7 @@ func TestThePluginOwnsItsAnnotations(t *testing.T) {
 				check.NoError(t, w.do(t.Context(), c))
 			}
 			r := executeIn(t, &environment{connect: func() (client.WithWatch, error) { return c, nil }}, interceptor.Funcs{}, nil, strings.Fields(test.command)...)
-			if r.err != nil {
-				t.Fatal(r.err)
-			}
+			check.NoError(t, r.err)
 			profile, err := getProfile(t.Context(), c, "eda")
 			check.NoError(t, err)
 			check.Equal(t, "field managers of annotations", test.want, ownersOf(t, profile))

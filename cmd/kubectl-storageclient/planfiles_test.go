@@ -201,9 +201,7 @@ func TestPlanOfFilesWritesNothing(t *testing.T) {
 		},
 	}
 	r := execute(t, written, fileCluster(), "plan", "-f", dir)
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	check.NoError(t, r.err)
 	var all v1alpha1.StorageClientProfileList
 	if err := r.client.List(context.Background(), &all); err != nil || len(all.Items) != 1 || all.Items[0].Spec.Node.Sysctls != nil {
 		t.Errorf("%v: got profiles %+v, want eda unchanged", err, all.Items)
@@ -353,9 +351,7 @@ func TestPlanOfFilesReportsMissingPermissions(t *testing.T) {
 		},
 	}
 	r := execute(t, funcs, fileCluster(), "plan", "-f", write(t, map[string]string{"eda.yaml": edaFile}))
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	check.NoError(t, r.err)
 	for _, want := range []string{
 		"validation of eda by the API server, webhooks, and policies: a dry run requires permission to patch profiles",
 		"changes of volumes: list PersistentVolumes: persistentvolumes is forbidden",
@@ -371,9 +367,7 @@ func TestPlanOfFilesReportsMissingPermissions(t *testing.T) {
 
 func TestMarkdownIsAComment(t *testing.T) {
 	r := execute(t, interceptor.Funcs{}, fileCluster(), "plan", "-f", write(t, map[string]string{"eda.yaml": edaFile}), "-o", "markdown")
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	check.NoError(t, r.err)
 	for _, want := range []string{
 		"### Storage client plan\n", "| `eda` | Update | 1 | 1 | 1 | 1 |", "<details><summary>1 node would reboot, in this order:</summary>", "| 1 | pv1 | `nocto` | `nocto,nconnect=4` |",
 		"- After you apply it, approve with: kubectl storageclient approve eda --plan ",

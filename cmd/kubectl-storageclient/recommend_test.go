@@ -106,9 +106,7 @@ func TestRecommendEndsWithTheChangedProfile(t *testing.T) {
 		return err
 	}
 	r := execute(t, funcs, mounted(tools(), eda()), "recommend", "tools", "--window", "1m")
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	check.NoError(t, r.err)
 	want := "Created StorageClientTrial eda/" + made.Name + `
 Requesting samples from n1
 Counting on n1
@@ -169,9 +167,7 @@ func TestRecommendEndsWithANewProfileWhereNoneSelectsTheVolume(t *testing.T) {
 	pv2 := cluster()[2].(*corev1.PersistentVolume)
 	pv2.Name = "pv2"
 	r := execute(t, fakeManager(watched(nodeSample("n1", listSample("GETATTR", 16387)))), mounted(tools(), other, second, pv2), "recommend", "tools", "-o", "yaml")
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	check.NoError(t, r.err)
 	var got struct {
 		Summary  string
 		Notes    []string
@@ -233,9 +229,7 @@ func TestRecommendWithTheLeastRights(t *testing.T) {
 				return nil
 			}
 			r := execute(t, funcs, mounted(tools(), eda()), "recommend", "tools")
-			if r.err != nil {
-				t.Fatal(r.err)
-			}
+			check.NoError(t, r.err)
 			profiles := appliable(t, r.out)
 			if len(profiles) != 1 || profiles[0].Spec.NodeSelector.MatchExpressions[0].Values[0] != "n1" || !strings.Contains(r.out, test.note) {
 				t.Fatalf("%s", r.out)

@@ -98,9 +98,7 @@ func TestATrialIsCreatedFollowedShownAndDeleted(t *testing.T) {
 	r := execute(t, funcs, nil, "trial", "projects", "--options", "actimeo=30,nocto", "--path", "src", "--user", "1000", "--metric", "GETATTR",
 		"--workers", "16", "--block-kib", "8", "--sync", "--direct", "--cached", "--through-client",
 		"--read-ahead-kib", "1024", "--sysctl", "net.ipv4.tcp_rmem=4096  1048576 16777216", "--sysctl", "net.ipv4.ip_local_reserved_ports=10250,30000-32767")
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	check.NoError(t, r.err)
 	for _, want := range []string{
 		"2 of 6 rounds are complete. Round 3 of 6 runs on n1", "eda/projects, volume pv1, ListDirectory of \"src\", 6 rounds:", "  after   actimeo=30,vers=4.1",
 		`  net.ipv4.ip_local_reserved_ports: "" before, "10250,30000-32767" after`, `  net.ipv4.tcp_rmem: "4096 131072 6291456" before, "4096 1048576 16777216" after`,

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/test/builders"
@@ -71,40 +72,60 @@ func TestTheClockOfAKubeletDoesNotMatter(t *testing.T) {
 			event *corev1.Event
 			pod   *corev1.Pod
 			want  bool
+			// again is what is expected if the volume had failed with earlier options of the operator.
+			again bool
 		}{
-			"a failed mount after the write":                                 {c.event(after, end), c.pod(before, time.Time{}), true},
-			"a failed mount before the write that repeats":                   {c.event(before, end), c.pod(before, time.Time{}), false},
-			"a failed mount before the write, whose event was created again": {recreated, c.pod(before, time.Time{}), false},
-			"a pod that has started since":                                   {c.event(after, end), c.pod(before, end.Add(time.Second)), false},
-			"a pod that started before the failure":                          {c.event(after, end), c.pod(before, before.Add(5*time.Second)), true},
+			"a failed mount after the write":                                 {c.event(after, end), c.pod(before, time.Time{}), true, true},
+			"a failed mount before the write that repeats":                   {c.event(before, end), c.pod(before, time.Time{}), false, true},
+			"a failed mount before the write that repeats once, right after": {c.event(before, after), c.pod(before, time.Time{}), false, false},
+			"a failed mount before the write, whose event was created again": {recreated, c.pod(before, time.Time{}), false, true},
+			"a pod that has started since":                                   {c.event(after, end), c.pod(before, end.Add(time.Second)), false, false},
+			"a pod that started before the failure":                          {c.event(after, end), c.pod(before, before.Add(5*time.Second)), true, true},
 		} {
 			t.Run(skew.String()+" "+name, func(t *testing.T) {
-				r, _ := newReconciler(t, updatedAt(end, refusePathsAsNames), nodeN(), test.event.DeepCopy(), test.pod.DeepCopy())
-				got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{{Volume: pv, Since: written}})
-				if err != nil || (len(got) == 1) != test.want {
-					t.Errorf("got %+v, %v; want a failure: %t", got, err, test.want)
+				updated := test.event.LastTimestamp.Add(-skew)
+				r, _ := newReconciler(t, updatedAt(updated, refusePathsAsNames), nodeN(), test.event.DeepCopy(), test.pod.DeepCopy())
+				for rewritten, want := range map[time.Time]bool{{}: test.want, written: test.again} {
+					got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{{Volume: pv, Since: written, Rewritten: rewritten}})
+					if err != nil || (len(got) == 1) != want {
+						t.Errorf("written again at %s: got %+v, %v; want a failure: %t", rewritten, got, err, want)
+					}
 				}
 			})
 		}
+		original := func(m *v1alpha1.MountStatus) { m.Options = []string{"rw", "vers=4.1"} }
+		inTime := written.Add(judge.ClockTolerance + 2*time.Second)
 		for name, test := range map[string]struct {
-			pod   *corev1.Pod
-			event *corev1.Event
-			want  optionset.Kind
+			pod     *corev1.Pod
+			event   *corev1.Event
+			reports *v1alpha1.StorageClientNode
+			want    optionset.Kind
 		}{
-			"a waiting pod has started since the restore":  {c.pod(before, after), nil, optionset.OwnMounted},
-			"a pod had started before the restore":         {c.pod(before.Add(-time.Hour), before), nil, optionset.NoPodWaits},
-			"a pod fails, maybe still with the options":    {c.pod(before, time.Time{}), c.event(before, written.Add(4*time.Minute)), ""},
-			"a pod fails in the same way long after":       {c.pod(before, time.Time{}), c.event(before, written.Add(6*time.Minute)), optionset.OwnFailed},
-			"a pod arrived after the restore, and started": {c.pod(after, after.Add(time.Minute)), nil, optionset.OwnMounted},
+			"a waiting pod has started since the restore, with an unknown mount": {c.pod(before, after), nil, nil, ""},
+			"a waiting pod has started with the options":                         {c.pod(before, after), nil, c.reported(inTime, func(m *v1alpha1.MountStatus) { m.Options = append(m.Options, "nconnect=4") }), ""},
+			"a waiting pod has started with a mount from before the restore":     {c.pod(before, after), nil, c.reported(before, original), ""},
+			"a waiting pod has started with a mount of unknown age":              {c.pod(before, after), nil, c.reported(inTime, original, func(m *v1alpha1.MountStatus) { m.Since = nil }), ""},
+			"a waiting pod has started without the options":                      {c.pod(before, after), nil, c.reported(inTime, original), optionset.OwnMounted},
+			"a waiting pod has started with fewer connections than its options":  {c.pod(before, after), nil, c.reported(inTime, func(m *v1alpha1.MountStatus) { m.Connections = 1 }), ""},
+			"a pod had started before the restore":                               {c.pod(before.Add(-time.Hour), before), nil, nil, optionset.NoPodWaits},
+			"a pod fails, maybe still with the options":                          {c.pod(before, time.Time{}), c.event(before, written.Add(4*time.Minute)), nil, ""},
+			"a pod fails in the same way long after":                             {c.pod(before, time.Time{}), c.event(before, written.Add(6*time.Minute)), nil, optionset.OwnFailed},
+			"a pod arrived after the restore, and started":                       {c.pod(after, after.Add(time.Minute)), nil, nil, optionset.OwnMounted},
+			"a pod arrived right at the restore, and started":                    {c.pod(written, after), nil, nil, ""},
+			"a pod arrived after the restore, without a reported mount":          {c.pod(after, after.Add(time.Minute)), nil, c.reported(after, func(m *v1alpha1.MountStatus) { m.Volume = "b" }), ""},
 		} {
 			t.Run(skew.String()+" "+name, func(t *testing.T) {
 				objects, updated := []client.Object{nodeN(), test.pod.DeepCopy()}, time.Time{}
+				if test.reports != nil {
+					objects = append(objects, test.reports.DeepCopy())
+				}
 				if test.event != nil {
 					objects, updated = append(objects, test.event.DeepCopy()), test.event.LastTimestamp.Add(-skew)
 				}
 				r, _ := newReconciler(t, updatedAt(updated, refusePathsAsNames), objects...)
 				r.APIReader = r.Client
-				checks := []plan.RollbackCheck{{Volume: pv, Since: written, Failure: (&failedMount{message: namesVolume}).kindOn(pv)}}
+				failure := (&failedMount{message: namesVolume}).kindOn(pv)
+				checks := []plan.RollbackCheck{{Volume: pv, Since: written, Failure: failure, Options: []string{"nconnect=4", "nocto"}}}
 				got, err := (&scope{Reconciler: r}).inspectRollbacks(context.Background(), checks)
 				if err != nil || got["a"] != test.want {
 					t.Errorf("got result %q, %v; want %q", got["a"], err, test.want)
@@ -160,7 +181,7 @@ func TestEvidenceOfPods(t *testing.T) {
 			"a mount for another pod":                              {objects: []client.Object{pod(after, func(p *corev1.Pod) { p.UID = "x" }), c.reported(mounted)}},
 			"a mount for a pod that has not started":               {objects: []client.Object{c.pod(after, time.Time{}), c.reported(mounted)}},
 			"a mount for a pod from before the write":              {objects: []client.Object{pod(before), c.reported(mounted)}},
-			"a mount for a pod right after the write":              {objects: []client.Object{pod(written.Add(plan.ClockTolerance)), c.reported(mounted)}},
+			"a mount for a pod right after the write":              {objects: []client.Object{pod(written.Add(judge.ClockTolerance)), c.reported(mounted)}},
 			"a mount that is older than its pod":                   {objects: []client.Object{pod(after), earlier, c.reported(before)}},
 			"a mount that was last missing before its pod":         {objects: []client.Object{pod(after), c.reported(after.Add(-4 * time.Second))}, want: "n has mounted a"},
 			"the same next to an earlier pod":                      {objects: []client.Object{pod(after), earlier, c.reported(after.Add(-4 * time.Second))}},
@@ -194,7 +215,7 @@ func TestEvidenceOfPods(t *testing.T) {
 				pv := created("a", 0)
 				pv.Spec.ClaimRef.Name = "web-data"
 				got, err := (&scope{Reconciler: r}).inspectEvidence(context.Background(), []plan.Awaited{{
-					Volume: pv, Set: "s", Written: written, After: written.Add(plan.ClockTolerance), Options: []string{"nocto"}, AnyAge: test.anyAge,
+					Volume: pv, Set: "s", Written: written, After: written.Add(judge.ClockTolerance), Options: []string{"nocto"}, AnyAge: test.anyAge,
 				}})
 				if err != nil || got["s"].Text != test.want {
 					t.Errorf("got evidence %q, %v; want %q", got["s"].Text, err, test.want)
@@ -263,7 +284,7 @@ func TestEvidenceOfFileSystemsThatAgentsDoNotReport(t *testing.T) {
 			pv := created("a", 0, test.volume)
 			pv.Spec.ClaimRef.Name = "web-data"
 			got, err := (&scope{Reconciler: r}).inspectEvidence(context.Background(), []plan.Awaited{{
-				Volume: pv, Set: "s", Written: written, After: written.Add(plan.ClockTolerance), Options: []string{"noatime"}, AnyAge: test.anyAge,
+				Volume: pv, Set: "s", Written: written, After: written.Add(judge.ClockTolerance), Options: []string{"noatime"}, AnyAge: test.anyAge,
 			}})
 			if err != nil || got["s"].Text != test.want {
 				t.Errorf("got evidence %q, %v; want %q", got["s"].Text, err, test.want)

@@ -30,6 +30,9 @@ func TestRollbackResults(t *testing.T) {
 			p.Status.ContainerStatuses[0].RestartCount = restarts
 		}
 	}
+	arrived := func(at time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.CreationTimestamp, p.Status.StartTime = metav1.NewTime(since.Add(at)), nil }
+	}
 	failing := func(message string, last time.Duration) *corev1.Event {
 		e := kubeletEvent("e", "eda", message, since.Add(-time.Minute))
 		e.LastTimestamp = metav1.NewTime(since.Add(last))
@@ -40,8 +43,12 @@ func TestRollbackResults(t *testing.T) {
 		objects []client.Object
 		want    optionset.Kind
 	}{
-		"a pod has started since":                        {[]client.Object{pod(started(time.Minute, 0))}, optionset.OwnMounted},
-		"a pod has started before":                       {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, optionset.NoPodWaits},
+		"a pod that arrived since has started":           {[]client.Object{pod(arrived(30*time.Second), started(time.Minute, 0))}, optionset.OwnMounted},
+		"it has started again":                           {[]client.Object{pod(arrived(30*time.Second), started(time.Minute, 1))}, optionset.OwnMounted},
+		"a pod that waited before has started since":     {[]client.Object{pod(started(time.Minute, 0))}, ""},
+		"a pod has started before":                       {[]client.Object{pod(started(-time.Second, 0)), failing(message, -2*time.Second)}, optionset.NoPodWaits},
+		"it fails after a boot of its node":              {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 4*time.Minute)}, ""},
+		"it still fails long after":                      {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, optionset.OwnFailed},
 		"a container has restarted on the earlier mount": {[]client.Object{pod(started(time.Minute, 1))}, optionset.NoPodWaits},
 		"the pod waits":                                  {[]client.Object{pod()}, ""},
 		"it fails, maybe still with the earlier options": {[]client.Object{pod(), failing(message, 4*time.Minute)}, ""},

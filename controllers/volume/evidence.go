@@ -66,7 +66,7 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, er
 		}
 		isNew := pod.arrived.After(a.After)
 		before[pod.node] = before[pod.node] || !isNew && !pod.completed
-		if (isNew || a.AnyAge) && !pod.started.IsZero() {
+		if (isNew || a.AnyAge || a.Former != nil) && !pod.started.IsZero() {
 			users = append(users, key)
 		}
 	}
@@ -89,17 +89,22 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, er
 }
 
 // hasMounted reports whether the node's agent shows a mount for a pod with the awaited options and completed operations. Agent and kubelet have
-// one clock. Reported times of SMB and XFS are a little early: without an earlier pod on the node, the mount only needs to follow the write.
+// one clock. Reported times of SMB and XFS are a little early: without an earlier pod on the node, the mount only needs to follow the write. The
+// kubelet may have read the volume for an earlier pod before the write: only its options show which ones it mounted.
 func (n *nodeFacts) hasMounted(a plan.Awaited, pod *podFacts, hasEarlier bool) bool {
 	return slices.ContainsFunc(n.mounts, func(m v1alpha1.MountStatus) bool {
-		isMadeWithIt := m.Used && m.Since != nil && !pod.accepted.IsZero() && (!m.Since.Time.Before(pod.accepted) ||
-			!hasEarlier && pod.arrived.Add(m.Since.Sub(pod.accepted)).After(a.After))
+		isMadeWithIt := m.Used && m.Since != nil && !pod.accepted.IsZero() && pod.arrived.Add(m.Since.Sub(pod.accepted)).After(a.After) &&
+			(!m.Since.Time.Before(pod.accepted) || !hasEarlier) &&
+			(pod.arrived.After(a.After) || slices.ContainsFunc(mountoptions.Outdated(m.Protocol, a.Former, m.Options), showsOtherMount))
 		if a.AnyAge {
 			isMadeWithIt = m.State == v1alpha1.MountEffective
 		}
 		return isMadeWithIt && m.Volume == a.Volume.Name && slices.Contains(m.PodUIDs, string(pod.uid)) && plan.ShowsOptions(&m, a.Options)
 	})
 }
+
+// showsOtherMount reports whether a difference proves that a mount has other options. The first mount of a server sets nconnect for all.
+func showsOtherMount(d mountoptions.Difference) bool { return d.Option != "nconnect" }
 
 // findComing returns the names of the volumes that a pod is about to mount: a pod that uses them has not started yet.
 func (s *scope) findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error) {

@@ -74,8 +74,12 @@ func keepRecent(failedMounts []*failedMount, watched []plan.Watched) []*failedMo
 	for _, w := range watched {
 		if volumeClaim, bound := judge.ClaimOf(w.Volume); bound {
 			names.Insert(w.Volume.Name)
-			if first, known := starts[volumeClaim.Namespace]; !known || w.Since.Before(first) {
-				starts[volumeClaim.Namespace] = w.Since
+			since := w.Since
+			if !w.Rewritten.IsZero() { // an older event may repeat
+				since = time.Time{}
+			}
+			if first, known := starts[volumeClaim.Namespace]; !known || since.Before(first) {
+				starts[volumeClaim.Namespace] = since
 			}
 		}
 	}
@@ -151,7 +155,7 @@ func (f *failedMount) setTimes(duration time.Duration, managers []metav1.Managed
 		return
 	}
 	f.latest = updated
-	if first := updated.Add(-duration); first.Before(f.created.Add(-plan.ClockTolerance)) {
+	if first := updated.Add(-duration); first.Before(f.created.Add(-judge.ClockTolerance)) {
 		f.first = first
 	}
 }
@@ -171,14 +175,16 @@ func lastSeen(e *corev1.Event) time.Time {
 	return slices.MaxFunc([]time.Time{firstSeen(e), e.LastTimestamp.Time, series.LastObservedTime.Time}, time.Time.Compare)
 }
 
-// mayConcern reports whether an event may concern a volume's mount since its batch started. An event that was first seen earlier does not
-// count, even if it repeats. An event that names another volume concerns that one.
-func (f *failedMount) mayConcern(w plan.Watched) bool {
-	return !f.first.Before(w.Since) && (len(f.volumes) == 0 || slices.Contains(f.volumes, w.Volume.Name))
+// mayConcern reports whether an event may concern a volume's mount since its batch started. existed is the time of the first event of its failure: if
+// that was earlier, the failure has another cause, even if it repeats. Exception: earlier options of the operator may be the cause. The failure then
+// counts once a kubelet must have read the volume since the write. An event that names another volume concerns that one.
+func (f *failedMount) mayConcern(w plan.Watched, existed time.Time) bool {
+	isNew := !f.first.Before(w.Since) && !existed.Before(w.Since)
+	isSame := !w.Rewritten.IsZero() && !f.latest.Before(w.Rewritten.Add(retryWithin))
+	return (isNew || isSame) && (len(f.volumes) == 0 || slices.Contains(f.volumes, w.Volume.Name))
 }
 
-// findFailures returns the time of the first event of each failure. The same text for another pod is the same failure. A failure that existed
-// before a write has another cause.
+// findFailures returns the time of the first event of each failure. The same text for another pod is the same failure.
 func findFailures(failedMounts []*failedMount) map[string]time.Time {
 	out := map[string]time.Time{}
 	for _, f := range failedMounts {

@@ -2,13 +2,11 @@ package volume
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -46,7 +44,7 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 			cause := mountfailures.CauseOf(f.message, volume.ChangesRequests)
 			switch {
 			case cause == mountfailures.Elsewhere, found && (known.NamesOptions || cause == mountfailures.Unknown),
-				!f.mayConcern(volume), before[f.failure].Before(volume.Since):
+				!f.mayConcern(volume, before[f.failure]):
 				continue
 			}
 			confirmed, err := w.confirm(ctx, f, volume.Volume)
@@ -109,36 +107,30 @@ func (s *scope) inspectRollbacks(ctx context.Context, inCure []plan.RollbackChec
 	return out, nil
 }
 
-// evaluateRollback evaluates the pods that use the volume. The original options work if a pod has started for the first time since the restore. They
-// fail if a pod has the same failure long enough after it.
+// evaluateRollback evaluates the pods that use the volume. The original options work if a pod has mounted the volume with them (see findMounter). They
+// fail if a pod has the same failure long enough after the restore. While a pod waits, or has started since with an unknown mount, the result is open.
 func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, failedMounts []*failedMount) (optionset.Kind, error) {
-	volumeClaim, bound := judge.ClaimOf(v.Volume)
-	if !bound {
-		return optionset.NoPodWaits, nil
+	if text, err := w.findMounter(ctx, v.Original()); err != nil || text != "" {
+		return optionset.OwnMounted, err
 	}
-	waiting := sets.New[types.NamespacedName]()
-	for _, key := range slices.SortedFunc(maps.Keys(w.pods), compareKeys) {
-		pod := w.pods[key]
-		if key.Namespace != volumeClaim.Namespace || len(pod.volumes[volumeClaim.Name]) == 0 {
-			continue
+	volumeClaim, _ := judge.ClaimOf(v.Volume)
+	kind := optionset.NoPodWaits
+	for key, pod := range w.pods {
+		isUser := key.Namespace == volumeClaim.Namespace && len(pod.volumes[volumeClaim.Name]) > 0
+		if isUser && !pod.finished && (pod.started.IsZero() || pod.hasStartedSince(v.Since) && !pod.restarted) {
+			kind = ""
 		}
-		if pod.hasStartedSince(v.Since) && !pod.restarted {
-			return optionset.OwnMounted, nil
-		}
-		if pod.started.IsZero() && !pod.finished {
-			waiting.Insert(key)
-		}
-	}
-	if len(waiting) == 0 {
-		return optionset.NoPodWaits, nil
 	}
 	for _, f := range failedMounts {
-		if !waiting.Has(f.pod) || f.kindOn(v.Volume) != v.Failure || f.latest.Before(v.Since.Add(retryWithin)) {
+		if pod := w.pods[f.pod]; pod == nil || pod.finished || f.kindOn(v.Volume) != v.Failure {
 			continue
 		}
-		if confirmed, err := w.confirm(ctx, f, v.Volume); err != nil || confirmed {
+		switch confirmed, err := w.confirm(ctx, f, v.Volume); {
+		case err != nil || confirmed && !f.latest.Before(v.Since.Add(retryWithin)):
 			return optionset.OwnFailed, err
+		case confirmed:
+			kind = "" // also a pod that started before a reboot of its node
 		}
 	}
-	return "", nil
+	return kind, nil
 }

@@ -185,6 +185,41 @@ func TestFailedMounts(t *testing.T) {
 	}
 }
 
+// A failure from before a write counts only if the volume had failed with earlier options of the operator, and long enough after the write.
+func TestAFailureThatExistedBeforeASecondWrite(t *testing.T) {
+	written := noon.Add(-time.Hour)
+	event := func(name string, first, last time.Duration) *corev1.Event {
+		e := kubeletEvent(name, "eda", namesVolume, written.Add(first))
+		e.LastTimestamp = metav1.NewTime(written.Add(last))
+		return e
+	}
+	replaced := event("replaced", -10*time.Minute, -5*time.Minute)
+	replaced.InvolvedObject.Name, replaced.InvolvedObject.UID = "replaced", "r"
+	for name, test := range map[string]struct {
+		events      []*corev1.Event
+		once, again bool
+	}{
+		"a pod keeps failing":                    {[]*corev1.Event{event("e", -10*time.Minute, 6*time.Minute)}, false, true},
+		"a pod fails, maybe with earlier ones":   {[]*corev1.Event{event("e", -10*time.Minute, 4*time.Minute)}, false, false},
+		"its replacement keeps failing":          {[]*corev1.Event{replaced, event("e", time.Second, 6*time.Minute)}, false, true},
+		"its replacement fails, soon after":      {[]*corev1.Event{replaced, event("e", time.Second, 4*time.Minute)}, false, false},
+		"a pod fails for the first time":         {[]*corev1.Event{event("e", time.Second, 4*time.Minute)}, true, true},
+		"a pod stopped failing before the write": {[]*corev1.Event{event("e", -10*time.Minute, -time.Minute)}, false, false},
+	} {
+		objects := []client.Object{failingPod("eda", "data"), nodeN()}
+		for _, e := range test.events {
+			objects = append(objects, e)
+		}
+		r, _ := newReconciler(t, refusePathsAsNames, objects...)
+		for rewritten, want := range map[time.Time]bool{{}: test.once, written: test.again} {
+			got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{{Volume: created("a", 0), Since: written, Rewritten: rewritten}})
+			if err != nil || (len(got) == 1) != want {
+				t.Errorf("%s, written again at %s: got %+v, error %v; want a failure: %t", name, rewritten, got, err, want)
+			}
+		}
+	}
+}
+
 // A failed mount counts if its text names the options as the cause, or if the text leaves the cause open. All texts are real ones.
 func TestCauseOfAFailedMount(t *testing.T) {
 	since := noon.Add(-time.Minute)

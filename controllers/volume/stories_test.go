@@ -83,6 +83,21 @@ func TestStories(t *testing.T) {
 			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { declare(p, []string{"nocto"}) })
 			s.until(3 * time.Minute)
 		},
+		"a pod that fails since before an edit reverts the edited options too": func(s *story) {
+			s.volumesByAge("a", "b")
+			s.poisoned = true
+			s.addProfile("eda", []string{"nocto", poison}, batchesOf("50%"))
+			s.until(20 * time.Second)
+			s.mount("a")
+			s.until(20 * time.Second)
+			s.logf("a user replaces nocto in the profile")
+			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { declare(p, []string{"noresvport", poison}) })
+			s.until(4 * time.Minute)
+			s.tryAgain("a")
+			s.until(2 * time.Minute)
+			s.tryAgain("a")
+			s.until(2 * time.Minute)
+		},
 		"a failure that also occurs with the original options does not count": func(s *story) {
 			s.volumesByAge("a", "b")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("50%"))

@@ -130,8 +130,10 @@ type failedOnce struct{ volume, kind string }
 type failure struct {
 	volume, pod, message string
 	at                   time.Time
-	kind                 string
-	isRefused, isGone    bool
+	// last is the last attempt of the same pod. Zero if there was only one.
+	last              time.Time
+	kind              string
+	isRefused, isGone bool
 }
 
 // The kinds of failures.
@@ -250,6 +252,16 @@ func (w *world) mount(name string) {
 		}
 	}
 	w.bare[name], w.idle[name] = w.random && w.rng.IntN(3) == 0, w.random && w.rng.IntN(8) == 0
+}
+
+// tryAgain makes the pods that wait for a volume fail again: the kubelet updates their events.
+func (w *world) tryAgain(volume string) {
+	w.logf("the pod of %s fails again", volume)
+	for i := range w.failures {
+		if f := &w.failures[i]; f.volume == volume && !f.isGone {
+			f.last = w.now
+		}
+	}
 }
 
 // stopWaiting removes the pods that wait for a volume.
@@ -658,7 +670,7 @@ func (w *world) events() (out []corev1.Event) {
 			continue
 		}
 		e := kubeletEvent(f.pod, "eda", f.message, f.at.Add(w.skew))
-		e.CreationTimestamp, e.LastTimestamp = metav1.NewTime(f.at), e.FirstTimestamp
+		e.CreationTimestamp, e.LastTimestamp = metav1.NewTime(f.at), metav1.NewTime(cmp.Or(f.last, f.at).Add(w.skew))
 		e.InvolvedObject.Name, e.InvolvedObject.UID = f.pod, types.UID(f.pod)
 		out = append(out, *e)
 	}

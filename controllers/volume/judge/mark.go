@@ -40,6 +40,8 @@ type Mark struct {
 	Unproven bool `json:"unproven,omitempty"`
 	// Created is true if the volume was created with the options. It then belongs to no batch, unless it is the canary.
 	Created bool `json:"created,omitempty"`
+	// Failed is true if a pod could not mount the volume with options that the operator wrote before, and another cause is unknown.
+	Failed bool `json:"failed,omitempty"`
 	// Evidence, Probed and Cleared are for the previous release, which knows a set only from its volumes. This release writes and imports them.
 	// Evidence describes the observation that the set works. Probed is true if a probe made it, which counts for the volume's server alone. Cleared
 	// is a failure that does not count.

@@ -84,7 +84,7 @@ func (r *Record) importCleared(failure string) {
 
 func (r *Record) importFailed(volume string, f *Failed) {
 	b := f.Blame
-	b.Volume, b.RevertedAt = volume, b.Since
+	b.Volume = volume
 	b.Text, b.Failure = text.CutBytes(b.Text, maxText), text.CutBytes(b.Failure, maxText)
 	known := r.BlameOf(volume)
 	switch {
@@ -99,6 +99,9 @@ func (r *Record) importFailed(volume string, f *Failed) {
 		r.Blames = append(r.Blames, b)
 	}
 }
+
+// HasOtherCause reports whether the volume could not be mounted with its original options either.
+func (f Failed) HasOtherCause() bool { return f.Cleared && f.Failure != "" }
 
 // WithResult returns the failure in the form of an earlier release, after an observation of the volume with its original options.
 func (f Failed) WithResult(kind Kind) *Failed {

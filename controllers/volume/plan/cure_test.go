@@ -77,6 +77,10 @@ func TestRollbackCheck(t *testing.T) {
 			if !test.want.again {
 				return
 			}
+			// A failure from before the write counts if its cause is still open.
+			if watched := RequiredObservations(b.snapshot()).Watched; len(watched) != 1 || watched[0].Rewritten.IsZero() != test.want.cleared {
+				t.Errorf("got watched volumes %+v, want a, as written after a failure of open cause: %t", watched, !test.want.cleared)
+			}
 			b.pass(failing("a", test.failed))
 			if reverted := !slices.Contains(b.volume("a").Spec.MountOptions, "nocto"); reverted == test.want.cleared {
 				t.Errorf("after the same failure again: got a revert of a: %t, want %t", reverted, !test.want.cleared)
@@ -112,6 +116,9 @@ func TestARestoreWithoutALiveReadRecordsNothing(t *testing.T) {
 		}
 	}
 	b.wait(10 * time.Second)
+	if checks := RequiredObservations(b.snapshot()).RollbackChecks; len(checks) != 1 || checks[0].Since.Before(b.now.Truncate(time.Second)) {
+		t.Errorf("got rollback checks %+v, want one of mounts from now on: the time of the restore is unknown", checks)
+	}
 	b.pass(nothingSeen)
 	b.strip("a")
 	if r := newPlanner(b.snapshot()).sets[b.set()]; r.State("filer") != optionset.Suspected || r.BlamedVolume() != "a" {

@@ -17,10 +17,6 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// ClockTolerance is the minimum time between a write and the arrival of a pod that counts as evidence. The disadvantage: a mount within these
-// seconds is no evidence.
-const ClockTolerance = judge.ClockTolerance
-
 // carriesSet reports whether the volume carries options of the set that is currently declared for it.
 func (j evaluation) carriesSet() bool {
 	return j.HasAppliedOptions && j.verdict.Set != "" && j.isCurrent()

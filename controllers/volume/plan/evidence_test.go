@@ -166,8 +166,8 @@ func TestRequiredObservationsOfPods(t *testing.T) {
 	var awaited, candidates []string
 	for _, a := range got.Awaited {
 		awaited = append(awaited, a.Volume.Name)
-		if !a.After.Equal(a.Written.Add(ClockTolerance)) {
-			t.Errorf("%s, written at %s: got mounts that count from %s, want %s later", a.Volume.Name, a.Written, a.After, ClockTolerance)
+		if !a.After.Equal(a.Written.Add(judge.ClockTolerance)) {
+			t.Errorf("%s, written at %s: got mounts that count from %s, want %s later", a.Volume.Name, a.Written, a.After, judge.ClockTolerance)
 		}
 	}
 	for _, pv := range got.Candidates {

@@ -259,7 +259,7 @@ func TestBatches(t *testing.T) {
 				write := step.(WriteOptions)
 				since := noon.Add(-time.Duration(test.since) * time.Second)
 				want := judge.MarkFor(write.Verdict, since)
-				want.Unproven = true
+				want.Unproven, want.Failed = true, judge.FailedMountOf(write.Target()) != nil
 				if !cmp.Equal(want, write.Mark) {
 					t.Errorf("mark of %s: got %+v, want %+v", write.Target().Name, write.Mark, want)
 				}

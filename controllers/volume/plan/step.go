@@ -78,8 +78,9 @@ type Note struct {
 // Watched is a volume of a batch that may still be reverted.
 type Watched struct {
 	Volume *corev1.PersistentVolume
-	// Since is the start of its batch: an earlier failed mount has another cause.
-	Since time.Time
+	// Since is the start of its batch: an earlier failed mount has another cause. Rewritten is the time of the write if the volume could not be mounted
+	// with earlier options of the operator, and another cause is unknown. Zero otherwise.
+	Since, Rewritten time.Time
 	// ChangesRequests is true if its options change the requests to the server. A timeout of the server may then be their fault.
 	ChangesRequests bool
 }
@@ -92,15 +93,22 @@ type Awaited struct {
 	Set            string
 	Written, After time.Time
 	AnyAge         bool
-	// Options are the declared options that the mount must show.
-	Options []string
+	// Options are the declared options that the mount must show. Former are the options before the write if a pod may have waited for the volume since
+	// then. Its mount must differ from them.
+	Options, Former []string
+}
+
+// Original returns the mounts that show that the original options work.
+func (c RollbackCheck) Original() Awaited {
+	return Awaited{Volume: c.Volume, Written: c.Since, After: c.Since.Add(judge.ClockTolerance), Former: c.Options}
 }
 
 // RollbackCheck is a volume that has its original options back.
 type RollbackCheck struct {
 	Volume *corev1.PersistentVolume
-	// Failure identifies the failure with the declared options. Observations after Since count.
+	// Failure identifies the failure with the declared options, which are Options. Observations after Since count.
 	Failure string
+	Options []string
 	Since   time.Time
 }
 

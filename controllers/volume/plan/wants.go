@@ -55,13 +55,15 @@ func RequiredObservations(s Snapshot) Observations {
 func (p *planner) watchLists(out *Observations) {
 	for _, j := range p.volumes {
 		if j.isWatched() {
-			out.Watched = append(out.Watched, Watched{
-				Volume: j.Volume, Since: j.carriedSince(), ChangesRequests: judge.ChangesRequests(j.Volume, j.Record.Original),
-			})
+			watched := Watched{Volume: j.Volume, Since: j.carriedSince(), ChangesRequests: judge.ChangesRequests(j.Volume, j.Record.Original)}
+			if j.Mark != nil && j.Mark.Failed {
+				watched.Rewritten = j.writtenAt()
+			}
+			out.Watched = append(out.Watched, watched)
 		}
 		if p.isInRollbackCheck(j) {
 			b := p.blameOf(j)
-			out.RollbackChecks = append(out.RollbackChecks, RollbackCheck{Volume: j.Volume, Failure: b.Failure, Since: b.RevertedAt})
+			out.RollbackChecks = append(out.RollbackChecks, RollbackCheck{Volume: j.Volume, Failure: b.Failure, Options: b.Options, Since: b.RevertedAt})
 		}
 	}
 }
@@ -108,9 +110,9 @@ func (j evaluation) isNewCanary() bool {
 }
 
 func (j evaluation) awaitMount() Awaited {
-	after := j.writtenAt().Add(ClockTolerance)
+	after := j.writtenAt().Add(judge.ClockTolerance)
 	if j.carriesSet() && j.Mark != nil && j.Mark.Created { // it never had other options
-		after = j.writtenAt().Add(-ClockTolerance)
+		after = j.writtenAt().Add(-judge.ClockTolerance)
 	}
 	return Awaited{
 		Volume: j.Volume, Set: j.verdict.Set, Written: j.writtenAt(), After: after,

@@ -125,7 +125,7 @@ func TestTheClockOfAKubeletDoesNotMatter(t *testing.T) {
 				r, _ := newReconciler(t, updatedAt(updated, refusePathsAsNames), objects...)
 				r.APIReader = r.Client
 				failure := (&failedMount{message: namesVolume}).kindOn(pv)
-				checks := []plan.RollbackCheck{{Volume: pv, Since: written, Failure: failure, Options: []string{"nconnect=4", "nocto"}}}
+				checks := []plan.RollbackCheck{{Volume: pv, Blame: optionset.Blame{RevertedAt: written, Failure: failure, Unclear: true, Options: []string{"nconnect=4", "nocto"}}}}
 				got, err := (&scope{Reconciler: r}).inspectRollbacks(context.Background(), checks)
 				if err != nil || got["a"] != test.want {
 					t.Errorf("got result %q, %v; want %q", got["a"], err, test.want)

@@ -42,33 +42,36 @@ func TestRollbackResults(t *testing.T) {
 	for name, test := range map[string]struct {
 		objects []client.Object
 		want    optionset.Kind
+		// names is true if the failure names the options.
+		names bool
 	}{
-		"a pod that arrived since has started":           {[]client.Object{pod(arrived(30*time.Second), started(time.Minute, 0))}, optionset.OwnMounted},
-		"it has started again":                           {[]client.Object{pod(arrived(30*time.Second), started(time.Minute, 1))}, optionset.OwnMounted},
-		"a pod that waited before has started since":     {[]client.Object{pod(started(time.Minute, 0))}, ""},
-		"a pod has started before":                       {[]client.Object{pod(started(-time.Second, 0)), failing(message, -2*time.Second)}, optionset.NoPodWaits},
-		"it fails after a boot of its node":              {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 4*time.Minute)}, ""},
-		"it still fails long after":                      {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, optionset.OwnFailed},
-		"a container has restarted on the earlier mount": {[]client.Object{pod(started(time.Minute, 1))}, optionset.NoPodWaits},
-		"the pod waits":                                  {[]client.Object{pod()}, ""},
-		"it fails, maybe still with the earlier options": {[]client.Object{pod(), failing(message, 4*time.Minute)}, ""},
-		"it fails in the same way long after":            {[]client.Object{pod(), failing(message, 6*time.Minute)}, optionset.OwnFailed},
-		"it fails in another way":                        {[]client.Object{pod(), failing(message+" (again)", 6*time.Minute)}, ""},
-		"another volume's pod fails":                     {[]client.Object{pod(func(p *corev1.Pod) { p.UID = "another" }), failing(message, 6*time.Minute)}, ""},
-		"no pod is left":                                 {nil, optionset.NoPodWaits},
+		"a pod that arrived since has started":           {[]client.Object{pod(arrived(30*time.Second), started(time.Minute, 0))}, optionset.OwnMounted, false},
+		"it has started again":                           {[]client.Object{pod(arrived(30*time.Second), started(time.Minute, 1))}, optionset.OwnMounted, false},
+		"a pod that waited before has started since":     {[]client.Object{pod(started(time.Minute, 0))}, "", false},
+		"the same, for a failure that names the options": {[]client.Object{pod(started(time.Minute, 0))}, optionset.NoPodWaits, true},
+		"a pod has started before":                       {[]client.Object{pod(started(-time.Second, 0)), failing(message, -2*time.Second)}, optionset.NoPodWaits, false},
+		"it fails after a boot of its node":              {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 4*time.Minute)}, "", false},
+		"it still fails long after":                      {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, optionset.OwnFailed, false},
+		"a container has restarted on the earlier mount": {[]client.Object{pod(started(time.Minute, 1))}, optionset.NoPodWaits, false},
+		"the pod waits":                                  {[]client.Object{pod()}, "", false},
+		"it fails, maybe still with the earlier options": {[]client.Object{pod(), failing(message, 4*time.Minute)}, "", false},
+		"it fails in the same way long after":            {[]client.Object{pod(), failing(message, 6*time.Minute)}, optionset.OwnFailed, false},
+		"it fails in another way":                        {[]client.Object{pod(), failing(message+" (again)", 6*time.Minute)}, "", false},
+		"another volume's pod fails":                     {[]client.Object{pod(func(p *corev1.Pod) { p.UID = "another" }), failing(message, 6*time.Minute)}, "", false},
+		"no pod is left":                                 {nil, optionset.NoPodWaits, false},
 		"the pod is being deleted": {[]client.Object{pod(func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon}, []string{"test/keep"}
-		})}, optionset.NoPodWaits},
+		})}, optionset.NoPodWaits, false},
 		"a pod of another claim": {[]client.Object{pod(started(time.Minute, 0), func(p *corev1.Pod) {
 			p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "other"
-		})}, optionset.NoPodWaits},
+		})}, optionset.NoPodWaits, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := newReconciler(t, refusePathsAsNames, append(test.objects, nodeN())...)
 			pv := created("a", 0)
 			pv.Spec.ClaimRef.Name = "data"
 			r.APIReader = r.Client
-			checks := []plan.RollbackCheck{{Volume: pv, Since: since, Failure: failed.kindOn(pv)}}
+			checks := []plan.RollbackCheck{{Volume: pv, Blame: optionset.Blame{RevertedAt: since, Failure: failed.kindOn(pv), Unclear: !test.names}}}
 			got, err := (&scope{Reconciler: r}).inspectRollbacks(context.Background(), checks)
 			if err != nil {
 				t.Fatal(err)

@@ -161,13 +161,7 @@ func (f *failedMount) setTimes(duration time.Duration, managers []metav1.Managed
 }
 
 func firstSeen(e *corev1.Event) time.Time {
-	switch {
-	case !e.FirstTimestamp.IsZero():
-		return e.FirstTimestamp.Time
-	case !e.EventTime.IsZero():
-		return e.EventTime.Time
-	}
-	return e.CreationTimestamp.Time
+	return cmp.Or(e.FirstTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
 func lastSeen(e *corev1.Event) time.Time {

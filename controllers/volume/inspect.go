@@ -96,37 +96,35 @@ func (s *scope) inspectRollbacks(ctx context.Context, inCure []plan.RollbackChec
 		return nil, err
 	}
 	for _, v := range inCure {
-		cure, err := w.evaluateRollback(ctx, v, failedMounts)
-		if err != nil {
+		if out[v.Volume.Name], err = w.evaluateRollback(ctx, v, failedMounts); err != nil {
 			return nil, err
-		}
-		if cure != "" {
-			out[v.Volume.Name] = cure
 		}
 	}
 	return out, nil
 }
 
 // evaluateRollback evaluates the pods that use the volume. The original options work if a pod has mounted the volume with them (see findMounter). They
-// fail if a pod has the same failure long enough after the restore. While a pod waits, or has started since with an unknown mount, the result is open.
+// fail if a pod has the same failure long enough after the restore. While a pod waits, the result is open. The same applies to a failure of unknown cause
+// while a pod runs that has started since with an unknown mount.
 func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, failedMounts []*failedMount) (optionset.Kind, error) {
-	if text, err := w.findMounter(ctx, v.Original()); err != nil || text != "" {
+	b, originals := v.Blame, plan.Awaited{Volume: v.Volume, After: v.Blame.RevertedAt.Add(judge.ClockTolerance), Former: v.Blame.Options}
+	if text, err := w.findMounter(ctx, originals); err != nil || text != "" {
 		return optionset.OwnMounted, err
 	}
 	volumeClaim, _ := judge.ClaimOf(v.Volume)
 	kind := optionset.NoPodWaits
 	for key, pod := range w.pods {
 		isUser := key.Namespace == volumeClaim.Namespace && len(pod.volumes[volumeClaim.Name]) > 0
-		if isUser && !pod.finished && (pod.started.IsZero() || pod.hasStartedSince(v.Since) && !pod.restarted) {
+		if isUser && !pod.finished && (pod.started.IsZero() || b.Unclear && pod.hasStartedSince(b.RevertedAt) && !pod.restarted) {
 			kind = ""
 		}
 	}
 	for _, f := range failedMounts {
-		if pod := w.pods[f.pod]; pod == nil || pod.finished || f.kindOn(v.Volume) != v.Failure {
+		if pod := w.pods[f.pod]; pod == nil || pod.finished || f.kindOn(v.Volume) != b.Failure {
 			continue
 		}
 		switch confirmed, err := w.confirm(ctx, f, v.Volume); {
-		case err != nil || confirmed && !f.latest.Before(v.Since.Add(retryWithin)):
+		case err != nil || confirmed && !f.latest.Before(b.RevertedAt.Add(retryWithin)):
 			return optionset.OwnFailed, err
 		case confirmed:
 			kind = "" // also a pod that started before a reboot of its node

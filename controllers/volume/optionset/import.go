@@ -100,9 +100,6 @@ func (r *Record) importFailed(volume string, f *Failed) {
 	}
 }
 
-// HasOtherCause reports whether the volume could not be mounted with its original options either.
-func (f Failed) HasOtherCause() bool { return f.Cleared && f.Failure != "" }
-
 // WithResult returns the failure in the form of an earlier release, after an observation of the volume with its original options.
 func (f Failed) WithResult(kind Kind) *Failed {
 	f.Settled = kind == OwnMounted || kind == NoPodWaits && !f.Unclear

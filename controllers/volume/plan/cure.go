@@ -74,8 +74,7 @@ func (p *planner) isInRollbackCheck(j evaluation) bool {
 
 // rollbackResult returns the result of a volume's rollback check, and its consequence. Empty if there is none.
 func (p *planner) rollbackResult(j evaluation) (kind optionset.Kind, message string) {
-	kind, known := p.RollbackResults[j.Volume.Name]
-	if !known || !p.isInRollbackCheck(j) {
+	if kind = p.RollbackResults[j.Volume.Name]; kind == "" || !p.isInRollbackCheck(j) {
 		return "", ""
 	}
 	b, observation := *p.blameOf(j), "The volume mounts with its original options"

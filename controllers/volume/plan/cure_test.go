@@ -50,7 +50,7 @@ func TestRollbackCheck(t *testing.T) {
 			b.wait(10 * time.Second)
 			b.pass(nothingSeen)
 			checks, next := RequiredObservations(b.snapshot()).RollbackChecks, For(b.snapshot()).Next
-			if len(checks) != 1 || checks[0].Volume.Name != "a" || next.After(b.now.Add(time.Minute)) || !checks[0].Since.After(b.now.Add(-10*time.Second)) {
+			if len(checks) != 1 || checks[0].Volume.Name != "a" || next.After(b.now.Add(time.Minute)) || !checks[0].Blame.RevertedAt.After(b.now.Add(-10*time.Second)) {
 				t.Errorf("got rollback checks %v, next plan at %s; want a check of a, a plan within 1m", checks, next)
 			}
 			if test.cure != "" {
@@ -116,7 +116,7 @@ func TestARestoreWithoutALiveReadRecordsNothing(t *testing.T) {
 		}
 	}
 	b.wait(10 * time.Second)
-	if checks := RequiredObservations(b.snapshot()).RollbackChecks; len(checks) != 1 || checks[0].Since.Before(b.now.Truncate(time.Second)) {
+	if checks := RequiredObservations(b.snapshot()).RollbackChecks; len(checks) != 1 || checks[0].Blame.RevertedAt.Before(b.now.Truncate(time.Second)) {
 		t.Errorf("got rollback checks %+v, want one of mounts from now on: the time of the restore is unknown", checks)
 	}
 	b.pass(nothingSeen)

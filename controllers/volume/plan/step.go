@@ -98,18 +98,10 @@ type Awaited struct {
 	Options, Former []string
 }
 
-// Original returns the mounts that show that the original options work.
-func (c RollbackCheck) Original() Awaited {
-	return Awaited{Volume: c.Volume, Written: c.Since, After: c.Since.Add(judge.ClockTolerance), Former: c.Options}
-}
-
-// RollbackCheck is a volume that has its original options back.
+// RollbackCheck is a volume that has its original options back, and its failure. Observations since the revert count.
 type RollbackCheck struct {
 	Volume *corev1.PersistentVolume
-	// Failure identifies the failure with the declared options, which are Options. Observations after Since count.
-	Failure string
-	Options []string
-	Since   time.Time
+	Blame  optionset.Blame
 }
 
 // Step is one write on one volume.

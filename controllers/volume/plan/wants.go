@@ -62,8 +62,7 @@ func (p *planner) watchLists(out *Observations) {
 			out.Watched = append(out.Watched, watched)
 		}
 		if p.isInRollbackCheck(j) {
-			b := p.blameOf(j)
-			out.RollbackChecks = append(out.RollbackChecks, RollbackCheck{Volume: j.Volume, Failure: b.Failure, Options: b.Options, Since: b.RevertedAt})
+			out.RollbackChecks = append(out.RollbackChecks, RollbackCheck{Volume: j.Volume, Blame: *p.blameOf(j)})
 		}
 	}
 }

@@ -103,9 +103,9 @@ func (s *scope) inspectRollbacks(ctx context.Context, inCure []plan.RollbackChec
 	return out, nil
 }
 
-// evaluateRollback evaluates the pods that use the volume. The original options work if a pod has mounted the volume with them (see findMounter). They
-// fail if a pod has the same failure long enough after the restore. While a pod waits, the result is open. The same applies to a failure of unknown cause
-// while a pod runs that has started since with an unknown mount.
+// evaluateRollback evaluates the pods that use the volume. The original options work if a pod has mounted the volume with them: see findMounter.
+// They fail if a pod has the same failure long enough after the restore. The result is open while a pod waits. If the cause of the failure is
+// unknown, it is also open while a pod runs that has started since with an unknown mount.
 func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, failedMounts []*failedMount) (optionset.Kind, error) {
 	b, originals := v.Blame, plan.Awaited{Volume: v.Volume, After: v.Blame.RevertedAt.Add(judge.ClockTolerance), Former: v.Blame.Options}
 	if text, err := w.findMounter(ctx, originals); err != nil || text != "" {

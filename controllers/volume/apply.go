@@ -33,39 +33,34 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 // any time. It is a JSON merge patch: mountOptions is an atomic list, and the patch takes over its ownership. It can also remove the
 // annotations without the list. Server-side apply would remove both. The resourceVersion makes the patch fail after any other change.
 //
-// It returns nil if the volume would not change: another user or controller removed the annotations, or only the ledger records the step.
+// It returns nil if the volume would not change: another user or controller removed the annotations, an earlier manager made the write, or only the
+// ledger records the step.
 func patchFor(step plan.Step) []byte {
-	if !wouldChange(step) {
-		return nil
-	}
-	metadata := map[string]any{"resourceVersion": step.Target().ResourceVersion}
-	patch := map[string]any{"metadata": metadata}
+	pv, annotations, options, spec := step.Target(), map[string]any{}, step.Target().Spec.MountOptions, map[string]any(nil)
 	switch step := step.(type) {
 	case plan.WriteOptions:
-		metadata["annotations"] = judge.AnnotationsWith(step.Verdict, step.Mark)
-		patch["spec"] = map[string]any{"mountOptions": orNil(step.Verdict.Options)}
+		annotations, options = judge.AnnotationsWith(step.Verdict, step.Mark), step.Verdict.Options
+		spec = map[string]any{"mountOptions": orNil(options)}
 	case plan.RestoreOptions:
-		metadata["annotations"] = judge.AnnotationsWithout(step.FailedMount)
-		patch["spec"] = map[string]any{"mountOptions": orNil(step.Options)}
+		annotations, options = judge.AnnotationsWithout(step.FailedMount), step.Options
+		spec = map[string]any{"mountOptions": orNil(options)}
 	case plan.ReleaseVolume:
-		metadata["annotations"] = judge.AnnotationsWithout(nil)
+		annotations = judge.AnnotationsWithout(nil)
 	case plan.RecordSet:
-		metadata["annotations"] = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
+		annotations = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
+	}
+	maps.DeleteFunc(annotations, func(key string, value any) bool {
+		current, found := pv.Annotations[key]
+		return found && value == current || !found && value == nil
+	})
+	if len(annotations) == 0 && slices.Equal(options, pv.Spec.MountOptions) {
+		return nil
+	}
+	patch := map[string]any{"metadata": map[string]any{"resourceVersion": pv.ResourceVersion, "annotations": annotations}}
+	if spec != nil {
+		patch["spec"] = spec
 	}
 	return []byte(text.JSON(patch))
-}
-
-func wouldChange(step plan.Step) bool {
-	pv := step.Target()
-	switch step := step.(type) {
-	case plan.RestoreOptions:
-		return judge.IsAnnotated(pv) || step.FailedMount != nil || !slices.Equal(step.Options, pv.Spec.MountOptions)
-	case plan.ReleaseVolume:
-		return judge.IsAnnotated(pv)
-	case plan.RecordSet:
-		return step.Mark != nil || step.FailedMount != nil
-	}
-	return true
 }
 
 // orNil removes the field if the list is empty.

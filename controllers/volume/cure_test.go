@@ -9,8 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Only pods that use a restored volume show how it mounts with its original options.
@@ -80,5 +82,28 @@ func TestRollbackResults(t *testing.T) {
 				t.Errorf("got result %q, want %q", got["a"], test.want)
 			}
 		})
+	}
+}
+
+// A manager may die after a revert. If the original options are the same as the written ones, the next manager plans it again.
+func TestARevertThatIsCompleteWritesNothing(t *testing.T) {
+	failed := &optionset.Failed{Blame: optionset.Blame{Volume: "a", Options: []string{"nocto"}, Failure: "f", Text: "exit status 1", Since: noon}}
+	pv := created("a", 0)
+	pv.Annotations = map[string]string{v1alpha1.FailedMountOptionsAnnotation: text.JSON(failed)}
+	target := plan.OnVolume{Note: plan.Note{Volume: pv.Name, Object: pv}}
+	later := *failed
+	later.Since = noon.Add(time.Hour)
+	for name, test := range map[string]struct {
+		step   plan.RestoreOptions
+		writes bool
+	}{
+		"the same failure": {plan.RestoreOptions{OnVolume: target, Options: pv.Spec.MountOptions, FailedMount: failed}, false},
+		"another failure":  {plan.RestoreOptions{OnVolume: target, Options: pv.Spec.MountOptions, FailedMount: &later}, true},
+		"other options":    {plan.RestoreOptions{OnVolume: target, Options: []string{"soft"}, FailedMount: failed}, true},
+		"no failure":       {plan.RestoreOptions{OnVolume: target, Options: pv.Spec.MountOptions}, true},
+	} {
+		if data := patchFor(test.step); (data != nil) != test.writes {
+			t.Errorf("%s: got patch %s, want one: %t", name, data, test.writes)
+		}
 	}
 }

@@ -200,6 +200,11 @@ func TestBatches(t *testing.T) {
 				created("c", 3, written(p, 20), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })},
 			profiles: []v1alpha1.StorageClientProfile{p}, message: "StorageClientProfile p: PersistentVolume b soaks until 2026-11-21T12:04:40Z", next: 10,
 		},
+		"nor that of a canary whose options are declared by other rules since": {
+			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)),
+				created("b", 3, written(p, 20, func(m *judge.Mark) { m.Set, m.Unproven = "another", true })), created("c", 2), created("d", 1)},
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "StorageClientProfile p: PersistentVolume b soaks until 2026-11-21T12:04:40Z", next: 10,
+		},
 		"nor after a minute": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 60)), created("c", 2)},
 			profiles: []v1alpha1.StorageClientProfile{p}, message: "StorageClientProfile p: PersistentVolume b soaks until 2026-11-21T12:04:00Z", next: 10,

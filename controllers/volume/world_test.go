@@ -76,6 +76,10 @@ type world struct {
 	unwell              map[string]bool
 	mountedAt           map[string]time.Time
 	serial              int
+	// waited are the pods that waited for a volume before they mounted it, by volume. kubelets decides for the pods that wait: the random numbers of
+	// the other events stay the same.
+	waited   map[string]failure
+	kubelets *rand.Rand
 	// changes counts the changes by users and other controllers.
 	changes int
 
@@ -122,6 +126,9 @@ type simVolume struct {
 	manifest []string
 	// protected is true if a policy rejects every write of the operator.
 	protected bool
+	// former are the options before the last write of the operator, at changed.
+	former  []string
+	changed time.Time
 }
 
 type failedOnce struct{ volume, kind string }
@@ -144,7 +151,7 @@ func newWorld(seed uint64) *world {
 		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
 		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]string{},
 		pages: map[string]*corev1.ConfigMap{}, reservations: map[string]*corev1.ConfigMap{}, outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{},
-		failed: map[failedOnce]bool{}, kinds: map[string]string{}, abandoned: map[string]bool{},
+		waited: map[string]failure{}, kubelets: rand.New(rand.NewPCG(seed, 1)), failed: map[failedOnce]bool{}, kinds: map[string]string{}, abandoned: map[string]bool{},
 	}
 }
 
@@ -218,7 +225,7 @@ func (w *world) mount(name string) {
 	if isUnused(v.pv) {
 		w.change(v, func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeBound })
 	}
-	list := v.pv.Spec.MountOptions
+	waiter, list := w.waiterFor(v)
 	kind := ""
 	if w.poisoned && slices.Contains(list, poison) {
 		kind = refusedOption
@@ -228,6 +235,10 @@ func (w *world) mount(name string) {
 	}
 	if kind != "" {
 		w.logf("a pod cannot mount %s with %s: %s", name, strings.Join(list, ","), kind)
+		if waiter != nil && kind == w.kinds[waiter.kind] {
+			waiter.last = w.now
+			return
+		}
 		f := failure{volume: name, pod: fmt.Sprintf("%s-%s", name, w.version()), message: "exit status 1", at: w.now, isRefused: kind == refusedOption}
 		switch {
 		case f.isRefused && w.outspoken:
@@ -240,18 +251,37 @@ func (w *world) mount(name string) {
 		w.failures = append(w.failures, f)
 		return
 	}
+	if delete(w.waited, name); waiter != nil {
+		w.waited[name] = *waiter
+	}
 	w.stopWaiting(name)
 	w.mountedAt[name] = w.now
 	if !slices.Equal(w.mounts[name], list) || w.mounts[name] == nil {
 		w.logf("a pod mounts %s with %s", name, strings.Join(list, ","))
 	}
 	w.mounts[name] = append([]string{}, list...)
-	if mark := judge.MarkOf(v.pv); mark != nil && judge.RecordOf(v.pv).HasAppliedOptions(v.pv) {
+	if mark := judge.MarkOf(v.pv); slices.Equal(list, v.pv.Spec.MountOptions) && mark != nil && judge.RecordOf(v.pv).HasAppliedOptions(v.pv) {
 		if !slices.ContainsFunc(w.mountedLists, func(mounted []string) bool { return slices.Equal(mounted, list) }) {
 			w.mountedLists = append(w.mountedLists, list)
 		}
 	}
-	w.bare[name], w.idle[name] = w.random && w.rng.IntN(3) == 0, w.random && w.rng.IntN(8) == 0
+	w.bare[name], w.idle[name] = w.random && w.rng.IntN(3) == 0 && waiter == nil, w.random && w.rng.IntN(8) == 0
+}
+
+// waiterFor returns the pod that mounts a volume now, if it waits for it, and the options that its kubelet has read: at random, those before the last
+// write. Nil for a new pod.
+func (w *world) waiterFor(v *simVolume) (waiter *failure, list []string) {
+	list = v.pv.Spec.MountOptions
+	i := slices.IndexFunc(w.failures, func(f failure) bool { return f.volume == v.pv.Name && !f.isGone })
+	if !w.random || i < 0 || w.kubelets.IntN(3) == 0 {
+		return nil, list
+	}
+	waiter = &w.failures[i]
+	if waiter.at.Before(v.changed) && w.now.Before(v.changed.Add(retryWithin)) && w.kubelets.IntN(2) == 0 {
+		list = v.former
+	}
+	w.logf("pod %s waits for %s, and its kubelet has read %s", waiter.pod, v.pv.Name, strings.Join(list, ","))
+	return waiter, list
 }
 
 // tryAgain makes the pods that wait for a volume fail again: the kubelet updates their events.
@@ -378,7 +408,7 @@ func (w *world) clientNodes() []*v1alpha1.StorageClientNode {
 			State:      state,
 			MountPoint: "/" + name, Volume: name, Protocol: "NFSv4.1", Options: append([]string{"rw", "vers=4.1"}, w.mounts[name]...),
 			Connections: int32(connectionsOf(w.mounts[name])), Since: ptr.To(metav1.NewTime(w.mountedAt[name].Add(w.skew))), Used: !w.idle[name],
-			PodUIDs: []string{"of-" + name},
+			PodUIDs: []string{cmp.Or(w.waited[name].pod, "of-"+name)},
 		})
 	}
 	if !w.lies {
@@ -692,7 +722,9 @@ func (w *world) pods() (out []*corev1.Pod) {
 		if w.bare[name] {
 			add("of-"+name, name, "bare", w.mountedAt[name], 0, true)
 		} else {
-			add("of-"+name, name, "n", w.mountedAt[name], w.skew, true)
+			waited := w.waited[name]
+			add(cmp.Or(waited.pod, "of-"+name), name, "n", cmp.Or(waited.at, w.mountedAt[name]), w.skew, true)
+			out[len(out)-1].Status.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(w.mountedAt[name].Add(w.skew))
 		}
 	}
 	for _, f := range w.failures {
@@ -785,7 +817,9 @@ func (s server) Patch(_ context.Context, object client.Object, patch client.Patc
 	s.steps++
 	s.checkBefore(v, step)
 	before := v.pv
-	v.pv = merged(v.pv, data)
+	if v.pv = merged(v.pv, data); !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
+		v.former, v.changed = before.Spec.MountOptions, s.now
+	}
 	v.pv.ResourceVersion = s.version()
 	s.checkAfter(v, before, step)
 	return nil
@@ -1111,7 +1145,7 @@ func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
 		for _, kind := range r.Cleared {
 			again := func(f failure) bool {
 				b := m.blameBefore(previous, f.volume)
-				return b != nil && b.Failure == kind && f.kind == kind && !b.RevertedAt.IsZero() && !f.at.Before(b.RevertedAt)
+				return b != nil && b.Failure == kind && f.kind == kind && !b.RevertedAt.IsZero() && !cmp.Or(f.last, f.at).Before(b.RevertedAt)
 			}
 			if previous.Counts(kind) && !slices.ContainsFunc(m.failures, again) && !m.holdsCleared(set, kind) {
 				m.fail("failure %q of set %s is cleared without a failed mount with the original options", kind, set)

@@ -1035,13 +1035,14 @@ func (v *simVolume) isCurrent(verdict *judge.Verdict, declared []string) bool {
 		!verdict.ChangesOptions(v.pv) && valuesOf(current, v.declared) == valuesOf(current, declared)
 }
 
-// carriersOf returns the other volumes of which one must be mounted before this one gets the options.
+// carriersOf returns the other volumes of which one must be mounted before this one gets the options. A volume that Git declares since, and for which
+// the rules declare other options, is none: its mount would prove options that no rule declares for it.
 func (w *world) carriersOf(pv *corev1.PersistentVolume, rules, options, declared []string, verdicts map[string]*judge.Verdict) []string {
 	var carriers []string
 	for _, name := range w.names() {
 		u, mark := w.volumes[name], judge.MarkOf(w.volumes[name].pv)
 		if name != pv.Name && u.hasListOf(rules, options, declared) && verdicts[name] != nil && u.isCurrent(verdicts[name], declared) &&
-			(!mark.Created || mark.Unproven) && (isUnused(pv) || !isUnused(u.pv)) {
+			slices.Equal(verdicts[name].Desired, u.pv.Spec.MountOptions) && (!mark.Created || mark.Unproven) && (isUnused(pv) || !isUnused(u.pv)) {
 			carriers = append(carriers, name)
 		}
 	}

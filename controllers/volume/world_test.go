@@ -353,7 +353,7 @@ func (w *world) reserve(s plan.Snapshot, pv *corev1.PersistentVolume, verdict ju
 			return maps.Equal(known.Data, own.Data)
 		}
 	}
-	if plan.SourceOfEvidence(s, pv) != "" {
+	if plan.SourceOfEvidence(s, verdict.Set) != "" {
 		return false
 	}
 	declared := declaredBy(w.profiles, verdict.Profiles)

@@ -170,16 +170,12 @@ func (j evaluation) isReservedBy(r *corev1.ConfigMap) bool {
 	return maps.Equal(r.Data, judge.ReservationFor(j.Volume, j.verdict.Set).Data)
 }
 
-// SourceOfEvidence returns the name of another volume that has a new volume's options, or may get them, and can then give evidence. Empty if there is
-// none.
-func SourceOfEvidence(s Snapshot, volume *corev1.PersistentVolume) string {
-	s.Volumes = append(slices.Clip(s.Volumes), volume)
-	all := s.evaluateAll()
-	last := len(all) - 1
-	for _, other := range all[:last] {
-		mayHave := other.carriesSet() || other.verdict.ChangesOptions(other.Volume)
-		if other.verdict.Set == all[last].verdict.Set && mayHave && !other.isUnused() {
-			return other.Volume.Name
+// SourceOfEvidence returns the name of a volume that has the options of a set, or may get them, and can then give evidence. Empty if there is none.
+func SourceOfEvidence(s Snapshot, set string) string {
+	for _, j := range s.evaluateAll() {
+		mayHave := j.carriesSet() || j.verdict.ChangesOptions(j.Volume)
+		if j.verdict.Set == set && mayHave && !j.isUnused() {
+			return j.Volume.Name
 		}
 	}
 	return ""

@@ -114,3 +114,21 @@ func TestACanaryOfTheWebhookIsObserved(t *testing.T) {
 		t.Errorf("with a mark of the previous release and a mount: got %+v, want the mount of a, from its creation on", got.Awaited)
 	}
 }
+
+// The webhook compares a new volume with the current mount options of its server, not with pending changes of other volumes.
+func TestAVolumeWithTheSetOfANewOneCanGiveEvidence(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nconnect=4", "nocto"})
+	carrying := func(name string, original ...string) *corev1.PersistentVolume {
+		pv := created(name, 9, bound)
+		pv.Spec.MountOptions = []string{"hard", "nconnect=4", "nocto"}
+		builders.Carrying(original, pv.Spec.MountOptions, p.Name)(pv)
+		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(judge.MarkFor(verdictFor(p, created(name, 9)), noon))
+		return pv
+	}
+	// An edit of onConflict gives b its own nconnect back.
+	s := snapshotOf([]*corev1.PersistentVolume{carrying("a", "hard"), carrying("b", "hard", "nconnect=2")}, p)
+	v, _, isUnproven := judgeNew(s, created("new", -59))
+	if source := SourceOfEvidence(s, v.Set); source != "a" || !isUnproven {
+		t.Errorf("got source %q for %q, unproven: %t; want a", source, v.Options, isUnproven)
+	}
+}

@@ -177,7 +177,7 @@ func (r *Reader) reserve(
 	if err != nil {
 		return false, err
 	}
-	if source := plan.SourceOfEvidence(s, pv); source != "" {
+	if source := plan.SourceOfEvidence(s, set); source != "" {
 		index.NoteSource(set, source)
 		return false, nil
 	}

@@ -912,8 +912,6 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 	soak := time.Duration(*rollout.SoakSeconds) * time.Second
 	selected, mates, proven := 0, 0, false
 	m.checkStopped(v, step, declared)
-	members := map[int64][]*simVolume{}
-	over := map[int64]bool{}
 	for _, name := range m.names() {
 		u := m.volumes[name]
 		if u.pv.Annotations[v1alpha1.IgnoreAnnotation] == "" {
@@ -923,22 +921,15 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 		if !mark.IsBatchOf(p.Name) || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !slices.Contains(m.actingOn(u), p.Name) {
 			continue
 		}
-		since := mark.Since.Unix()
-		if mark.Since.Equal(step.Mark.Since) {
+		switch isOver := !m.now.Before(mark.Since.Add(soak)); {
+		case mark.Since.Equal(step.Mark.Since):
 			mates++
-		}
-		if u.isCurrent(verdicts[name], declaredBy(m.profiles, verdicts[name].Profiles)) {
-			members[since] = append(members[since], u)
-			over[since] = !m.now.Before(mark.Since.Add(soak))
-		}
-	}
-	for since, list := range members {
-		for _, u := range list {
-			proven = proven || over[since] && since != step.Mark.Since.Unix() && u.hasListOf(step.Mark.Rules, step.Verdict.Options, declared) && (isUnused(v.pv) || !isUnused(u.pv))
-		}
-		if since != step.Mark.Since.Unix() && !over[since] {
-			m.fail("%s was written for profile %s during the soak of the batch of %s", v.pv.Name, p.Name,
-				time.Unix(since, 0).UTC().Format(time.TimeOnly))
+		case isOver && !verdicts[name].ChangesOptions(u.pv) && (isUnused(v.pv) || !isUnused(u.pv)):
+			// A soak shows the options that a volume has, whatever the rules declare for it since. A withheld nconnect is not declared.
+			names := slices.DeleteFunc(slices.Clone(declared), func(name string) bool { return name == "nconnect" && step.Verdict.Contested })
+			proven = proven || u.hasListOf(step.Mark.Rules, step.Verdict.Options, declared) || u.hasListOf(step.Mark.Rules, step.Verdict.Options, names)
+		case !isOver && u.isCurrent(verdicts[name], declaredBy(m.profiles, verdicts[name].Profiles)):
+			m.fail("%s was written for profile %s during the soak of the batch of %s", v.pv.Name, p.Name, mark.Since.UTC().Format(time.TimeOnly))
 		}
 	}
 	if limit := v1alpha1.ResolveShare(*rollout.MaxPerStep, selected); mates+1 > limit {

@@ -14,6 +14,8 @@ type MergeResult struct {
 	Options []string
 	// Skipped contains the options for which the volume's value was kept, and the options that would weaken the volume.
 	Skipped []Difference
+	// Replaced are options of the volume whose value was replaced, one for each value.
+	Replaced []string
 	// Changed reports whether Options differs from the current options of the volume.
 	Changed bool
 }
@@ -23,9 +25,11 @@ type MergeResult struct {
 // have no desired value are unchanged.
 //
 // The merged options mean the same in their order and sorted:
-//   - If the volume keeps a timer, the four timers replace actimeo.
+//   - Each value is decided on its own: if the volume keeps a timer, the four timers replace actimeo.
 //   - Options that a later option overrides are removed.
-//   - The result contains at most one version.
+//   - The result contains at most one version, and no contradicting numbers of channels.
+//
+// A value that cannot take effect next to the other options of the volume is left out.
 //
 // Merge omits desired options that Validate rejects for every volume. It also omits options that would weaken the volume, regardless
 // of the policy: see protection. class contains the options of the volume's StorageClass, for UseProfileOverClass.
@@ -50,6 +54,12 @@ func (p Protocol) Join(first, second []string) MergeResult {
 	return t.merge(first, t.withoutRejected(Parse(second)), v1alpha1.ConflictKeepVolume, nil)
 }
 
+// AreRelated reports whether two options can affect each other.
+func (p Protocol) AreRelated(a, b string) bool {
+	t := tableOf(p)
+	return t.groupOf(parseOne(a)) == t.groupOf(parseOne(b))
+}
+
 func (t *table) withoutRejected(options []Option) []Option {
 	return slices.DeleteFunc(options, func(o Option) bool { return t.rejectionReason(o) != "" })
 }
@@ -60,31 +70,22 @@ func (t *table) merge(current []string, want []Option, policy v1alpha1.ConflictP
 		return MergeResult{Options: current}
 	}
 	m := &merger{table: t, list: t.oneVersion(lastOfEach(existing)), policy: policy, class: t.resolve(Parse(class))}
-	done := map[string]bool{}
-	for _, o := range want {
-		group := t.groupOf(o)
-		if done[group] {
-			continue
-		}
-		done[group] = true
-		if group == groupCache {
-			m.mergeCache(t.inGroup(want, group))
-		} else {
-			m.mergeOne(group, t.inGroup(want, group))
-		}
+	for _, group := range lists.AddMissing(nil, lists.Each(want, t.groupOf)...) {
+		m.mergeGroup(group, t.inGroup(want, group))
 	}
 	if slices.Equal(m.list, existing) {
 		return MergeResult{Options: current, Skipped: m.skipped}
 	}
-	return MergeResult{Options: texts(m.list), Skipped: m.skipped, Changed: true}
+	return MergeResult{Options: texts(m.list), Skipped: m.skipped, Replaced: m.replaced, Changed: true}
 }
 
 type merger struct {
 	*table
-	list    []Option
-	policy  v1alpha1.ConflictPolicy
-	class   map[string]string
-	skipped []Difference
+	list     []Option
+	policy   v1alpha1.ConflictPolicy
+	class    map[string]string
+	skipped  []Difference
+	replaced []string
 }
 
 // lastOfEach removes repeated options. It keeps the last one, which wins both in order and sorted.
@@ -151,94 +152,150 @@ func (m *merger) mayReplace(key, value string) bool {
 	}
 }
 
-func (m *merger) keepExisting(key, wanted, value string) {
-	m.skipped = append(m.skipped, Difference{Option: key, Desired: wanted, Observed: value, Message: "the volume keeps its value"})
+func (m *merger) keepExisting(key, wanted, value, reason string) {
+	m.skipped = append(m.skipped, Difference{Option: key, Desired: wanted, Observed: value, Message: reason})
 }
 
-// mergeOne merges the options of one key; the last option wins.
-func (m *merger) mergeOne(key string, wanted []Option) {
-	existing := m.inGroup(m.list, key)
-	want, have := m.resolve(wanted)[key], m.resolve(existing)[key]
-	option := wanted[len(wanted)-1]
-	if key == keyVersion && (m.keyOf(option) == keyMinorVersion || len(wanted) > 1) {
-		option = Option{Name: keyVersion, Value: want, HasValue: true}
-	}
-	switch {
-	case len(existing) == 0:
-		m.list = append(m.list, option)
-	case have != want && m.mayReplace(key, have):
-		m.list = m.replaceGroup(m.list, key, []Option{option})
-	default:
-		if have != want {
-			m.keepExisting(key, want, have)
-		}
-		if !m.OneVersionOnly || key != keyVersion {
-			m.list = m.replaceGroup(m.list, key, existing[len(existing)-1:])
-		}
-	}
-}
+// PolicyKeepsValue is the message of a Difference if the policy keeps the value of the volume.
+const PolicyKeepsValue = "the volume keeps its value"
 
-// mergeCache merges the timers, actimeo (which sets all timers), and noac (which disables them).
-func (m *merger) mergeCache(wanted []Option) {
-	existing := m.inGroup(m.list, groupCache)
+// mergeGroup merges the options of one group: it decides each key, and writes options for the resulting state.
+func (m *merger) mergeGroup(group string, wanted []Option) {
+	existing := m.inGroup(m.list, group)
 	have, want := m.resolve(existing), m.resolve(wanted)
-	merged := maps.Clone(have)
-	switch {
-	case want[keyCache] == flagNoac:
-		m.turnCacheOff(merged)
-	case have[keyCache] != flagNoac || m.mayReplace(keyCache, flagNoac):
-		m.mergeTimers(merged, want)
-	default:
-		for _, o := range wanted {
-			m.keepExisting(o.Name, o.Value, flagNoac)
-		}
+	if want[keyLock] == flagNolock {
+		want[keyLocalLock] = localLocks[flagNolock] // local_lock cannot change it in a sorted list
 	}
-	if maps.Equal(merged, have) && maps.Equal(have, m.resolve(sortOptions(existing))) {
-		return
+	merged, changed := maps.Clone(have), map[string]string{}
+	if !m.decideCache(merged, want, wanted, existing) {
+		want = nil
 	}
-	m.list = m.replaceGroup(m.list, groupCache, m.writeCache(merged))
-}
-
-// turnCacheOff replaces the cache options of the volume with noac, or leaves all of them unchanged.
-func (m *merger) turnCacheOff(merged map[string]string) {
-	if merged[keyCache] == flagNoac {
-		return
-	}
-	for _, key := range slices.Sorted(maps.Keys(merged)) {
-		if !m.mayReplace(key, merged[key]) {
-			m.keepExisting(keyCache, flagNoac, key+"="+merged[key])
-			return
-		}
-	}
-	clear(merged)
-	merged[keyCache] = flagNoac
-}
-
-func (m *merger) mergeTimers(merged, want map[string]string) {
-	if merged[keyCache] == flagNoac {
-		delete(merged, keyCache)
-	}
-	if value, ok := want[keyCache]; ok {
-		merged[keyCache] = value
-	}
-	for _, timer := range m.Timers {
-		value, wanted := want[timer]
-		existing, ok := merged[timer]
+	for _, key := range m.orderedKeys(want) {
+		value := want[key]
+		before, isSet := merged[key]
 		switch {
-		case !wanted || ok && existing == value:
-		case !ok || m.mayReplace(timer, existing):
-			merged[timer] = value
+		case isSet && (before == value || number(before) > 1 && wanted[len(wanted)-1].Name == flagMultichannel && len(wanted) == 1):
+		case !isSet || m.mayReplace(key, before):
+			merged[key], changed[key] = value, value
 		default:
-			m.keepExisting(timer, value, existing)
+			m.keepExisting(key, value, before, PolicyKeepsValue)
 		}
 	}
+	if merged[keyLock] == keyLock && merged[keyLocalLock] != localLocks[keyLock] {
+		delete(merged, keyLock) // the default, which would reset local_lock in a sorted list
+	}
+	list, expressible := m.write(group, merged, existing, wanted)
+	if !expressible {
+		for _, key := range m.orderedKeys(changed) {
+			m.keepExisting(key, changed[key], have[key], "it has no effect next to the other options of the volume")
+		}
+		return
+	}
+	m.list = list
+	for _, key := range m.orderedKeys(have) {
+		if value, isSet := merged[key]; !isSet || value != have[key] {
+			m.replaced = append(m.replaced, m.optionOf(key, have[key]).String())
+		}
+	}
+}
+
+// orderedKeys returns the keys of a state, timers in output order.
+func (t *table) orderedKeys(state map[string]string) []string {
+	keys := slices.Sorted(maps.Keys(state))
+	isUnset := func(timer string) bool { _, isSet := state[timer]; return !isSet }
+	timers := slices.DeleteFunc(slices.Clone(t.Timers), isUnset)
+	return append(slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(timers, key) }), timers...)
+}
+
+// decideCache decides between noac and timers, which exclude each other. It reports whether the wanted options of the cache may be merged.
+func (m *merger) decideCache(merged, want map[string]string, wanted, existing []Option) bool {
+	isTimer := func(key string) bool { return slices.Contains(m.Timers, key) }
+	setsTimer := slices.ContainsFunc(slices.Collect(maps.Keys(want)), isTimer)
+	switch {
+	case want[keyCache] == flagNoac && merged[keyCache] != flagNoac:
+		for _, key := range slices.Sorted(maps.Keys(merged)) {
+			if isTimer(key) && !m.mayReplace(key, merged[key]) {
+				m.keepExisting(keyCache, flagNoac, key+"="+merged[key], PolicyKeepsValue)
+				return false
+			}
+		}
+		maps.DeleteFunc(merged, func(key, _ string) bool { return isTimer(key) })
+	case want[keyCache] != flagNoac && merged[keyCache] == flagNoac && (setsTimer || want[keyCache] != ""):
+		if !m.mayReplace(keyCache, flagNoac) {
+			for _, o := range wanted {
+				m.keepExisting(o.Name, o.Value, flagNoac, PolicyKeepsValue)
+			}
+			return false
+		}
+		isNoac := func(o Option) bool { return o.Name == flagNoac }
+		withCache := m.resolve(slices.DeleteFunc(slices.Clone(existing), isNoac))
+		clear(merged)
+		maps.Copy(merged, withCache)
+	}
+	if want[keyCache] == flagNoac {
+		maps.DeleteFunc(want, func(key, _ string) bool { return isTimer(key) })
+	}
+	return true
+}
+
+// write returns the list with options of a group that come to the given state. It prefers the volume's spelling, then the profile's. expressible
+// is false if no options come to the state in any order.
+func (m *merger) write(group string, state map[string]string, existing, wanted []Option) (list []Option, expressible bool) {
+	candidates := [][]Option{existing, m.lastOfKeys(existing)}
+	if group != groupCache {
+		ofKey := lists.Filter(wanted, func(o Option) bool { return m.keyOf(o) == group })
+		candidates = append(candidates, lastOfEach(ofKey), m.lastOfKeys(ofKey))
+	}
+	for _, options := range append(candidates, m.canonical(group, state, existing)) {
+		for _, list := range [][]Option{m.replaceGroup(m.list, group, options), append(m.replaceGroup(m.list, group, nil), options...)} {
+			written := m.inGroup(list, group)
+			if m.isUnique(written) && maps.Equal(m.resolve(written), state) && maps.Equal(m.resolve(sortOptions(written)), state) {
+				return list, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// lastOfKeys returns the last option of each key.
+func (t *table) lastOfKeys(options []Option) (out []Option) {
+	for i, o := range options {
+		if !slices.ContainsFunc(options[i+1:], func(later Option) bool { return t.keyOf(later) == t.keyOf(o) }) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// isUnique reports whether each option has its own key, apart from multichannel with max_channels.
+func (t *table) isUnique(options []Option) bool {
+	return len(t.lastOfKeys(options)) == len(options) || t.keyOf(options[0]) == keyChannels && len(checkTwice(t, options)) == 0
+}
+
+// canonical returns the shortest options for the state of a group. Their order does not matter, but sec comes before sign.
+func (t *table) canonical(group string, state map[string]string, existing []Option) (out []Option) {
+	switch lock := state[keyLocalLock]; {
+	case group == groupCache:
+		if sync := (Option{Name: keySync}); state[keyCache] == flagNoac && slices.Contains(existing, sync) {
+			out = append(out, sync)
+		}
+		return append(out, t.writeCache(state)...)
+	case group == keyLock && state[keyLock] == flagNolock:
+		return []Option{{Name: flagNolock}}
+	case group == keyLock && lock != "" && lock != localLocks[keyLock]:
+		return []Option{t.optionOf(keyLocalLock, lock)}
+	}
+	for _, key := range slices.Sorted(maps.Keys(state)) {
+		out = append(out, t.optionOf(key, state[key]))
+	}
+	return out
 }
 
 // writeCache returns options for a state of the attribute cache. The order of these options does not matter.
 func (t *table) writeCache(state map[string]string) []Option {
 	var options []Option
 	if value, ok := state[keyCache]; ok {
-		options = append(options, Option{Name: value})
+		options = append(options, t.optionOf(keyCache, value))
 	}
 	var set []Option
 	same := true
@@ -252,7 +309,11 @@ func (t *table) writeCache(state map[string]string) []Option {
 	if same {
 		set = []Option{{Name: keyActimeo, Value: state[t.Timers[0]], HasValue: true}}
 	}
-	return append(options, set...)
+	options = append(options, set...)
+	if value, ok := state[keySync]; ok && state[keyCache] != flagNoac {
+		options = append(options, t.optionOf(keySync, value))
+	}
+	return options
 }
 
 // sortOptions sorts options in the same way as the kubelet's NFS plugin.

@@ -10,6 +10,7 @@ package mountoptions
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -143,20 +144,12 @@ func (t *table) keyOf(o Option) string {
 // groupOf returns the merge group of an option. Options that affect each other are in one group.
 func (t *table) groupOf(o Option) string {
 	key := t.keyOf(o)
-	if len(t.Timers) > 0 && (key == keyActimeo || key == keyCache) || slices.Contains(t.Timers, key) {
-		return groupCache
-	}
-	switch {
-	case key == keyMinorVersion && t.OneVersionOnly:
-		return keyVersion
-	case key == keyLocalLock:
-		return keyLock
-	}
-	return key
+	return cmp.Or(t.Groups[key], key)
 }
 
-// resolve returns the effective value of each key, independent of spelling. It returns actimeo as its timers, the
-// version as one number, a size in bytes, and a flag as its name.
+// resolve interprets options like the kernel, in their order. It returns the effective value of each key, independent of spelling: actimeo as its
+// timers, the version as one number, the number of channels, a size in bytes, and a flag as its name. The cases are those of
+// fs/nfs/fs_context.c and fs/smb/client/fs_context.c.
 func (t *table) resolve(options []Option) map[string]string {
 	state := map[string]string{}
 	for _, o := range options {
@@ -178,6 +171,9 @@ func (t *table) resolve(options []Option) map[string]string {
 			state[key], state[keyLocalLock] = value, localLocks[value]
 		case key == keyLocalLock:
 			state[key] = joinLocks(state[key], value)
+		case o.Name == flagMultichannel && number(state[key]) > 1: // the number stays
+		case key == keySec && t.Groups[keySign] == keySec:
+			setFlavor(state, value)
 		default:
 			state[key] = value
 		}
@@ -185,7 +181,61 @@ func (t *table) resolve(options []Option) map[string]string {
 	if t.OneVersionOnly {
 		resolveVersion(state)
 	}
+	// nfs_get_tree_common of fs/nfs/super.c makes such a mount synchronous, regardless of async.
+	if state[keyCache] == flagNoac && t.Groups[keySync] == groupCache {
+		state[keySync] = keySync
+	}
 	return state
+}
+
+// setFlavor sets sec of SMB. It also resets signing, which sign or a flavor that ends in i sets.
+func setFlavor(state map[string]string, flavor string) {
+	state[keySec] = flavor
+	if delete(state, keySign); strings.HasSuffix(flavor, "i") {
+		state[keySign] = keySign
+	}
+}
+
+// optionOf returns the option that sets a key to a resolved value.
+func (t *table) optionOf(key, value string) Option {
+	if s, known := t.specs[value]; known && s.Kind == flag && s.Key == key && s.Value == value || twins[key] == value {
+		return Option{Name: cmp.Or(value, key)}
+	}
+	return Option{Name: key, Value: value, HasValue: true}
+}
+
+// MeansSame reports whether the kernel treats two lists of options in the same way, in their order and sorted.
+func (p Protocol) MeansSame(a, b []string) bool {
+	t, first, second := tableOf(p), Parse(a), Parse(b)
+	return maps.Equal(t.resolve(first), t.resolve(second)) && maps.Equal(t.resolve(sortOptions(first)), t.resolve(sortOptions(second))) &&
+		len(t.contradictions(first)) == len(t.contradictions(second))
+}
+
+// Setting is an option that sets one value. Source is the option that it comes from: actimeo sets several timers.
+type Setting struct{ Option, Source string }
+
+// Settings splits options into the values that they come to. It leaves out options without an effect, and keeps the spelling of the others.
+func (p Protocol) Settings(options []string) (out []Setting) {
+	t, list := tableOf(p), Parse(options)
+	state, known := t.resolve(list), map[string]bool{}
+	for _, o := range list {
+		alone, keys := t.resolve([]Option{o}), t.keysOf(o, state)
+		for _, key := range keys {
+			value, isSet := state[key]
+			option, id := t.optionOf(key, value), key
+			switch {
+			case o.Name == flagMultichannel && number(value) > 1: // max_channels may follow
+				option, id = o, o.Name
+			case len(keys) == 1 && alone[key] == value:
+				option = o
+			}
+			if isSet && !known[id] {
+				known[id] = true
+				out = append(out, Setting{option.String(), o.String()})
+			}
+		}
+	}
+	return out
 }
 
 // meaning returns a value as the kernel shows it.
@@ -193,7 +243,7 @@ func (s spec) meaning(value string) string { return cmp.Or(s.Same[value], s.Same
 
 // localLocks maps lock and nolock to the resulting local_lock (kernel, fs/nfs/fs_context.c; nolock shows
 // local_lock=all, measured on 6.1).
-var localLocks = map[string]string{"lock": "none", "nolock": "all"}
+var localLocks = map[string]string{keyLock: "none", flagNolock: "all"}
 
 // joinLocks adds a value of local_lock to the previous value: each named kind of lock also becomes local.
 func joinLocks(before, value string) string {

@@ -7,7 +7,7 @@ import "strings"
 var transportKeys = []string{
 	keyProto, "port", keyVersion, keyMinorVersion, keyNconnect, keyMaxConnect, keyResvPort, "xprtsec", "mountport", "mountproto", "mountvers",
 	"mounthost", keySec,
-	"multichannel", "max_channels", "rdma", "seal", "sign",
+	keyChannels, "rdma", "seal", keySign,
 }
 
 // ChangesTransport reports whether two sets of options contact the server in different ways. A server that does not

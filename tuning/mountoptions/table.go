@@ -16,6 +16,7 @@ import (
 const (
 	keyActimeo      = "actimeo"
 	keyCache        = "ac"
+	keyChannels     = "max_channels"
 	keyLock         = "lock"
 	keyLocalLock    = "local_lock"
 	keyMaxConnect   = "max_connect"
@@ -25,13 +26,18 @@ const (
 	keyResvPort     = "resvport"
 	keyRsize        = "rsize"
 	keySec          = "sec"
+	keySign         = "sign"
+	keySync         = "sync"
 	keyTimeo        = "timeo"
 	keyVersion      = "vers"
 	keyWsize        = "wsize"
 
 	groupCache = "attribute cache"
 
-	flagNoac = "noac"
+	flagAsync        = "async"
+	flagMultichannel = "multichannel"
+	flagNoac         = "noac"
+	flagNolock       = "nolock"
 
 	// versionDefault leaves the version of SMB to client and server.
 	versionDefault = "default"
@@ -106,6 +112,8 @@ type section struct {
 	// Timers are the timers of the attribute cache that actimeo sets, in output order. TimerDefaults are the kernel's defaults in seconds.
 	Timers        []string
 	TimerDefaults map[string]string
+	// Groups maps keys to the group of options that affect each other. A key without an entry is a group of its own.
+	Groups map[string]string
 	// ActimeoYields reports whether actimeo has no effect after a timer is set.
 	ActimeoYields bool
 	// OneVersionOnly reports whether mount rejects several versions, even equal ones. minorversion counts as a version. Set for NFS only.

@@ -248,11 +248,24 @@ func checkTwice(t *table, options []Option) (problems []Problem) {
 		switch {
 		case !seen:
 			first[key] = o
+		case key == keyChannels && before.Name != o.Name && maps.Equal(t.resolve([]Option{before, o}), t.resolve([]Option{o, before})):
+			if o.Name == keyChannels { // multichannel with its number
+				first[key] = o
+			}
 		case t.resolve([]Option{before})[key] == t.resolve([]Option{o})[key] && key != keyActimeo || before == o:
 			problems = append(problems, Problem{Option: o.String(), Message: "repeats " + before.String(), Warning: true})
 		default:
 			problems = append(problems, Problem{Option: o.String(), Message: "contradicts " + before.String() + ": keep one of them"})
 		}
+	}
+	return problems
+}
+
+// contradictions returns the problems of options that exclude each other.
+func (t *table) contradictions(options []Option) []Problem {
+	problems := lists.Filter(checkTwice(t, options), func(p Problem) bool { return !p.Warning })
+	if t.OneVersionOnly {
+		problems = append(problems, checkVersions(t, options)...)
 	}
 	return problems
 }
@@ -263,7 +276,10 @@ func checkCache(t *table, options []Option) []Problem {
 	if state[keyCache] == flagNoac {
 		problems := t.overriddenTimers(options)
 		for _, o := range options {
-			if t.groupOf(o) == groupCache && t.keyOf(o) != keyCache {
+			switch key := t.keyOf(o); {
+			case o.Name == flagAsync:
+				problems = append(problems, Problem{Option: o.String(), Message: "has no effect: noac makes every write synchronous", Warning: true})
+			case t.groupOf(o) == groupCache && key != keyCache && key != keySync:
 				problems = append(problems, Problem{Option: o.String(), Message: "has no effect: noac sets all four timers to 0", Warning: true})
 			}
 		}
@@ -345,7 +361,7 @@ func (t *table) timerValue(state map[string]string, timer string) string {
 func checkLocks(t *table, options []Option) (problems []Problem) {
 	state := t.resolve(options)
 	for _, o := range options {
-		if t.keyOf(o) == keyLocalLock && state[keyLock] == "nolock" && o.Value != state[keyLocalLock] {
+		if t.keyOf(o) == keyLocalLock && state[keyLock] == flagNolock && o.Value != localLocks[flagNolock] {
 			problems = append(problems, Problem{Option: o.String(), Message: "has no effect: nolock keeps all locks on the node, like local_lock=all",
 				Warning: true})
 		}

@@ -88,6 +88,9 @@ type Verdict struct {
 	// set, as profile/rule, by precedence. RuleSet is the hash of the rules. See hashOfRules.
 	Set, RuleSet string
 	Rules        []string
+	// replaced are the replaced options of the class, by profile, for the mark. mark is the volume's own mark with them. Nil if it has none.
+	replaced map[string][]string
+	mark     *Mark
 	// affected are the options whose resulting values belong to the set.
 	affected []string
 	// readAhead is the rule that sets the volume's read-ahead window. Nil if there is none. disputed is true if profiles disagree.
@@ -107,6 +110,8 @@ type scope struct {
 	base   []string
 	rules  []rule
 	merged merged
+	// mark is the mark of the volume if it matters for the merge. See replaceableOptions.
+	mark *Mark
 }
 
 // Volume evaluates one volume, alone. Servers evaluates it among others.
@@ -137,6 +142,9 @@ func Volume(in Input) Verdict {
 		v.Desired = s.merged.options
 		v.Rules, v.RuleSet, v.affected = ruleNames(s.rules), hashOfRules(s.target.Source(), s.rules, in.keepsNconnect), s.merged.affected
 		v.Set = hashOfSet(s.target.Source(), v.Rules, s.merged.values)
+		if v.replaced = s.merged.replaced; s.mark != nil {
+			v.mark = s.mark.withReplaced(v.replaced)
+		}
 	}
 	_, dispute := readAheadOf(s.rules)
 	v.readAhead, v.disputed = s.merged.readAhead, dispute != ""
@@ -170,7 +178,11 @@ func (s *scope) hasAddedOptions() bool {
 }
 
 func (s *scope) mergeRules() {
-	s.merged = s.Profiles.mergeOnce(s.target, s.withoutFormerClass(), s.current, s.rules, s.replaceableOptions())
+	base := s.withoutFormerClass()
+	s.merged = s.Profiles.mergeOnce(s.target, base, s.current, s.rules, s.replaceableOptions())
+	if s.merged.replaced == nil && !slices.Equal(base, s.base) {
+		s.merged.replaced = map[string][]string{}
+	}
 }
 
 // adoptRetained adds current options of retired profiles with the policy Retain to the original mount options. It does so if other profiles still
@@ -188,28 +200,16 @@ func (s *scope) adoptRetained() {
 	s.mergeRules()
 }
 
-// keepOrder keeps the current mount options if only their order would change, which has no effect. Options may have become original ones since
-// the last write.
+// keepOrder keeps the current mount options if only their order would change, or only their spelling for the same profiles. Neither has an effect.
+// Options may have become original ones since the last write.
 func (s *scope) keepOrder() {
 	if !s.record.HasAppliedOptions(s.Volume) && !s.hasAddedOptions() {
 		return
 	}
-	if slices.Equal(slices.Sorted(slices.Values(s.merged.options)), slices.Sorted(slices.Values(s.current))) {
+	isSame := slices.Equal(s.record.Profiles, profileNames(s.rules)) && s.target.options.MeansSame(s.merged.options, s.current)
+	if isSame || slices.Equal(slices.Sorted(slices.Values(s.merged.options)), slices.Sorted(slices.Values(s.current))) {
 		s.merged.options = s.current
 	}
-}
-
-// replaceableOptions returns the options that UseProfileOverClass may replace: options of the class, and options that were already replaced.
-// Without the latter, deletion and re-creation of a class would change all of its volumes twice.
-func (s *scope) replaceableOptions() []string {
-	class := slices.Clone(s.Class)
-	if s.record.IsWhole() {
-		applied := mountoptions.SplitOptions(s.record.Applied)
-		class = append(class, slices.DeleteFunc(mountoptions.SplitOptions(s.record.Original), func(o string) bool {
-			return slices.Contains(applied, o)
-		})...)
-	}
-	return class
 }
 
 func (s *scope) isIgnored() bool {
@@ -294,8 +294,7 @@ func (s *scope) isSatisfied() bool {
 
 // hasAllOf reports whether the current mount options contain all options that one profile declares.
 func (s *scope) hasAllOf(profile string) bool {
-	current := mountoptions.SplitOptions(s.current)
-	lacks := slices.ContainsFunc(s.merged.carried[profile], func(o string) bool { return !slices.Contains(current, o) })
+	lacks := slices.ContainsFunc(s.merged.carried[profile], func(o string) bool { return !s.target.has(s.current, o) })
 	return !lacks && len(s.merged.conflicts) == 0 && len(s.keptValues()[profile]) == 0
 }
 
@@ -410,7 +409,7 @@ func (s *scope) blockInvalid() (Verdict, bool) {
 
 func (s *scope) writeMerged() (Verdict, bool) {
 	wanted := s.merged.options
-	if slices.Equal(s.current, wanted) && !s.record.Recalled &&
+	if slices.Equal(s.current, wanted) && !s.record.Recalled && s.isReplacedRecorded() &&
 		(!s.record.Present || s.record.HasAppliedOptions(s.Volume) && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
 		return Verdict{}, false
 	}

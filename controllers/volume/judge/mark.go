@@ -42,6 +42,9 @@ type Mark struct {
 	Created bool `json:"created,omitempty"`
 	// Failed is true if a pod could not mount the volume with options that the operator wrote before, and another cause is unknown.
 	Failed bool `json:"failed,omitempty"`
+	// Replaced are the options of the class that rules with UseProfileOverClass replaced, by profile. Not set if the write replaced no value, and in
+	// marks of earlier releases.
+	Replaced map[string][]string `json:"replaced,omitzero"`
 	// Evidence, Probed and Cleared are for the previous release, which knows a set only from its volumes. This release writes and imports them.
 	// Evidence describes the observation that the set works. Probed is true if a probe made it, which counts for the volume's server alone. Cleared
 	// is a failure that does not count.
@@ -52,12 +55,12 @@ type Mark struct {
 
 // MarkFor returns the mark of a volume that a batch of a given start time writes for a verdict.
 func MarkFor(v Verdict, start time.Time) *Mark {
-	return &Mark{Since: start, Set: v.Set, RuleSet: v.RuleSet, Rules: v.Rules}
+	return &Mark{Since: start, Set: v.Set, RuleSet: v.RuleSet, Rules: v.Rules, Replaced: v.replaced}
 }
 
 // MarkOfCreation returns the mark of a volume that is created with the options of a verdict. Only the API server knows the time of creation.
 func MarkOfCreation(v Verdict, cluster types.UID) *Mark {
-	return &Mark{Set: v.Set, RuleSet: v.RuleSet, Rules: v.Rules, Created: true, Unproven: v.IsCanary, Cluster: cluster}
+	return &Mark{Set: v.Set, RuleSet: v.RuleSet, Rules: v.Rules, Created: true, Unproven: v.IsCanary, Cluster: cluster, Replaced: v.replaced}
 }
 
 // ReservationFor returns the ConfigMap that lets a new volume be the canary of an option set. Its name is the same for all volumes of the set, on
@@ -75,6 +78,11 @@ func (m Mark) WithEvidence(evidence string) *Mark {
 	if m.Created {
 		m.Since, m.Written = time.Time{}, m.Since
 	}
+	return &m
+}
+
+func (m Mark) withReplaced(options map[string][]string) *Mark {
+	m.Replaced = options
 	return &m
 }
 
@@ -230,15 +238,19 @@ func AnnotationsForEarlier(mark *Mark, failed *optionset.Failed) map[string]any 
 	return annotations
 }
 
-// AnnotationsWith returns the annotations of a write. With a mark, it adds the mark and removes a failed mount: a nil value removes a key.
+// AnnotationsWith returns the annotations of a write. With a mark, it adds the mark and removes a failed mount: a nil value removes a key. Without
+// one, the volume's own mark stays, with the replaced values of the verdict.
 func AnnotationsWith(v Verdict, mark *Mark) map[string]any {
 	annotations := map[string]any{}
 	for key, value := range annotationsOf(v) {
 		annotations[key] = value
 	}
-	if mark != nil {
+	switch {
+	case mark != nil:
 		annotations[v1alpha1.FailedMountOptionsAnnotation] = nil
 		annotations[v1alpha1.MountOptionsStepAnnotation] = text.JSON(mark)
+	case v.mark != nil:
+		annotations[v1alpha1.MountOptionsStepAnnotation] = text.JSON(v.mark)
 	}
 	return annotations
 }

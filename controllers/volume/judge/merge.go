@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,9 +13,10 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
+// declared is one value that a rule declares. See mountoptions.Setting.
 type declared struct {
-	option string
-	rule   rule
+	option, source string
+	rule           rule
 }
 
 type merged struct {
@@ -33,6 +35,8 @@ type merged struct {
 	problems []string
 	// affected are all options that a rule declares, takes from the class or removes. values are the resulting values of all settings that these options affect.
 	affected, values []string
+	// replaced are the options of the class that rules with UseProfileOverClass replaced, by profile. Nil if no value of the volume is replaced.
+	replaced map[string][]string
 	// ownProblems explain why mount rejects options of the volume that stay.
 	ownProblems []string
 }
@@ -50,25 +54,25 @@ type keptValue struct {
 
 // String returns both values and the reason why the original one won.
 func (k keptValue) String() string {
-	reason := fmt.Sprintf("onConflict: %s", k.onConflict)
-	if k.Weaker {
-		reason = k.Message
+	reason := k.Message
+	if reason == mountoptions.PolicyKeepsValue {
+		reason = fmt.Sprintf("onConflict: %s", k.onConflict)
 	}
-	return fmt.Sprintf("%s stays %s (profile wants %s; %s)", k.Option, k.Observed, k.Desired, reason)
+	return fmt.Sprintf("%s stays %s (profile wants %s; %s)", k.Option, cmp.Or(k.Observed, "unset"), k.Desired, reason)
 }
 
 // maxMerged limits the memory use of a manager that runs for months.
 const maxMerged = 10_000
 
 // mergeOnce is mergeRules with a cache: thousands of volumes share a few lists. Callers must not change the result.
-func (ps *Profiles) mergeOnce(t target, base, current []string, rules []rule, class []string) merged {
+func (ps *Profiles) mergeOnce(t target, base, current []string, rules []rule, class replaceable) merged {
 	const field, entry = "\x00", "\x01"
 	var key strings.Builder
-	for _, list := range [][]string{t.cacheKey(), base, current, class} {
+	for _, list := range [][]string{t.cacheKey(), base, current, class.options, class.unrecorded} {
 		key.WriteString(strings.Join(list, entry) + field)
 	}
 	for _, r := range rules {
-		key.WriteString(r.profile.Name + entry + r.Name + field)
+		key.WriteString(r.profile.Name + entry + r.Name + entry + strings.Join(class.replaced[r.profile.Name], entry) + field)
 	}
 	return ps.merges.Share(key.String(), func() merged { return mergeRules(t, base, current, rules, class) })
 }
@@ -76,14 +80,16 @@ func (ps *Profiles) mergeOnce(t target, base, current []string, rules []rule, cl
 // mergeRules merges the rules' options into base, the original mount options. If anything changes, each option gets a separate entry. Rules
 // are sorted by precedence. If profiles of equal priority, or volumes of one server, disagree about an option, it keeps its value in current,
 // or stays unset. Exception: a current value that is weaker than the original one does not stay. Earlier releases wrote such values.
-func mergeRules(t target, base, current []string, rules []rule, class []string) merged {
+func mergeRules(t target, base, current []string, rules []rule, class replaceable) merged {
 	winners, disputed := t.decideWinners(rules)
 	original, current := mountoptions.SplitOptions(base), mountoptions.SplitOptions(current)
 	out := merged{options: slices.Clone(original), carried: map[string][]string{}}
 	for _, d := range disputed {
-		out.conflicts = append(out.conflicts, d.message)
-		out.options = t.keepCurrentValue(out.options, current, d.option)
+		out.conflicts = lists.AddMissing(out.conflicts, d.message)
+		out.options = t.keepCurrentValue(out.options, current, d.options...)
 	}
+	before := class.byProfile(t, original, current, rules)
+	out.replaced = t.disputedReplaced(before, rules, disputed)
 	if rejection := t.Source().NconnectRejection(); t.keepsNconnect || rejection != "" {
 		for _, w := range winners {
 			switch {
@@ -101,20 +107,21 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 	for _, group := range groups {
 		desired, setByDriver := t.options.WithoutDriverVersion(group.options, t.PassedOptions(nil))
 		out.setByDriver = append(out.setByDriver, setByDriver...)
-		replaceable := class
+		name := group.rule.profile.Name
+		replaceable := slices.Concat(class.options, before[name])
 		if group.rule.follows() {
 			replaceable = original
 		}
 		result := t.options.MergeProtected(t.ProtectedOptions(), out.options, desired, group.rule.OnConflict, replaceable)
+		out.recordReplaced(group.rule, result.Replaced)
 		for _, o := range result.Options {
 			if !slices.Contains(out.options, o) || slices.Contains(desired, o) {
-				name := group.rule.profile.Name
 				out.carried[name] = append(out.carried[name], o)
 			}
 		}
 		out.options = result.Options
 		for _, difference := range result.Skipped {
-			out.keptValues = append(out.keptValues, keptValue{difference, group.rule.profile.Name, group.rule.OnConflict})
+			out.keptValues = append(out.keptValues, keptValue{difference, name, group.rule.OnConflict})
 		}
 	}
 	for _, group := range groups {
@@ -150,9 +157,9 @@ func (m merged) dropReplaced(p mountoptions.Protocol, group ruleOptions) {
 	}
 }
 
-// keepCurrentValue sets an option of a list to its value in current.
-func (t target) keepCurrentValue(list, current []string, option string) []string {
-	return t.options.MergeProtected(t.ProtectedOptions(), list, t.rivalsIn(current, option), v1alpha1.ConflictUseProfile, nil).Options
+// keepCurrentValue sets options of a list to their values in current.
+func (t target) keepCurrentValue(list, current []string, options ...string) []string {
+	return t.options.MergeProtected(t.ProtectedOptions(), list, t.rivalsIn(current, options...), v1alpha1.ConflictUseProfile, nil).Options
 }
 
 // nconnectOf returns the number of connections in mount options. Unset if they have none.
@@ -196,42 +203,33 @@ func (t target) lostByDriver(base []string, m merged) []string {
 
 func problemText(p mountoptions.Problem) string { return p.Option + ": " + p.Message }
 
+// dispute describes two values of one thing that profiles of equal priority declare.
 type dispute struct {
-	option  string
+	options []string
 	message string
 }
 
-// decideWinners selects the winning rule for each option. Rules are merged like a rule and a volume: an actimeo still sets the timers that no earlier
-// rule has set.
+// decideWinners selects the winning rule for each value. A dispute is about the disputed values alone: an actimeo still sets the other timers.
 func (t target) decideWinners(rules []rule) (winners []declared, disputed []dispute) {
 	for _, r := range rules {
-		var undisputed []string
-		for _, option := range r.options() {
-			if slices.ContainsFunc(disputed, func(d dispute) bool { return t.isSameKey(d.option, option) }) {
-				continue
-			}
-			peer := slices.IndexFunc(winners, func(w declared) bool { return haveEqualRank(w.rule, r) && t.isRival(w.option, option) })
-			if peer < 0 {
-				undisputed = append(undisputed, option)
-				continue
-			}
-			w := winners[peer]
-			disputed = append(disputed, dispute{option: w.option,
-				message: fmt.Sprintf("%s (%s) against %s (%s)", w.option, w.rule.profile.Name, option, r.profile.Name)})
-			winners = slices.DeleteFunc(winners, func(w declared) bool { return t.isSameKey(w.option, option) })
-		}
-		before := optionsOf(winners)
-		for _, option := range t.options.Join(before, undisputed).Options {
-			if !slices.Contains(before, option) {
-				winners = append(winners, declared{option: option, rule: r})
+		for _, s := range t.options.Settings(r.options()) {
+			d := declared{s.Option, s.Source, r}
+			isSame := func(w declared) bool { return w.rule.VolumeRule != r.VolumeRule && t.isSameKey(w.option, d.option) }
+			peer := slices.IndexFunc(winners, func(w declared) bool { return haveEqualRank(w.rule, r) && t.isRival(w.option, d.option) })
+			switch {
+			case slices.ContainsFunc(disputed, func(other dispute) bool { return t.isAbout(d.option, other.options) }):
+			case peer >= 0:
+				w := winners[peer]
+				next := dispute{options: []string{w.option, d.option},
+					message: fmt.Sprintf("%s (%s) against %s (%s)", w.source, w.rule.profile.Name, d.source, r.profile.Name)}
+				disputed = append(disputed, next)
+				winners = slices.DeleteFunc(winners, func(w declared) bool { return t.isAbout(w.option, next.options) })
+			case !slices.ContainsFunc(winners, isSame):
+				winners = append(winners, d)
 			}
 		}
 	}
 	return winners, disputed
-}
-
-func optionsOf(list []declared) []string {
-	return lists.Each(list, func(d declared) string { return d.option })
 }
 
 // haveEqualRank reports whether neither rule takes precedence: they belong to two profiles of one priority.
@@ -241,16 +239,29 @@ func haveEqualRank(a, b rule) bool {
 
 // isSameKey reports whether two options set the same thing, as the merge defines it.
 func (t target) isSameKey(a, b string) bool {
-	return a == b || t.isRival(a, b) || !t.options.Join([]string{a}, []string{b}).Changed
+	return t.isRival(a, b) || t.options.AreRelated(a, b) && !t.options.Join([]string{a}, []string{b}).Changed
 }
 
 func (t target) isRival(a, b string) bool {
-	return len(t.options.Join([]string{a}, []string{b}).Skipped) > 0
+	return t.options.AreRelated(a, b) && len(t.options.Join([]string{a}, []string{b}).Skipped)+len(t.options.Join([]string{b}, []string{a}).Skipped) > 0
 }
 
-// rivalsIn returns the options of a list that set the same thing as the given option.
-func (t target) rivalsIn(list []string, option string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(o string) bool { return !t.isSameKey(o, option) })
+// isAbout reports whether an option sets the same thing as any of the given ones.
+func (t target) isAbout(option string, options []string) bool {
+	return slices.ContainsFunc(options, func(o string) bool { return t.isSameKey(o, option) })
+}
+
+// rivalsIn returns the values in a list that set the same thing as the given options.
+func (t target) rivalsIn(list []string, options ...string) []string {
+	return lists.Pick(t.options.Settings(list), func(s mountoptions.Setting) (string, bool) {
+		return s.Option, slices.ContainsFunc(options, func(o string) bool { return t.isSameKey(s.Option, o) })
+	})
+}
+
+// has reports whether a list already sets the value of an option.
+func (t target) has(list []string, option string) bool {
+	joined := t.options.Join(list, []string{option})
+	return !joined.Changed && len(joined.Skipped) == 0
 }
 
 type ruleOptions struct {

@@ -62,7 +62,7 @@ func (p Protocol) Compare(wanted, observed []string) []Difference {
 			continue
 		}
 		for _, key := range t.keysOf(o, state) {
-			if done[key] || slices.Contains(t.Never, key) || t.ignores(key, actual[keyVersion]) {
+			if _, isSet := state[key]; !isSet || done[key] || slices.Contains(t.Never, key) || t.ignores(key, actual[keyVersion]) {
 				continue
 			}
 			done[key] = true

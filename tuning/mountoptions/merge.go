@@ -1,6 +1,7 @@
 package mountoptions
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -69,7 +70,7 @@ func (t *table) merge(current []string, want []Option, policy v1alpha1.ConflictP
 	if len(want) == 0 {
 		return MergeResult{Options: current}
 	}
-	m := &merger{table: t, list: t.oneVersion(lastOfEach(existing)), policy: policy, class: t.resolve(Parse(class))}
+	m := &merger{table: t, list: t.oneVersion(t.withoutRepetition(existing)), policy: policy, class: t.resolve(Parse(class))}
 	for _, group := range lists.AddMissing(nil, lists.Each(want, t.groupOf)...) {
 		m.mergeGroup(group, t.inGroup(want, group))
 	}
@@ -86,6 +87,15 @@ type merger struct {
 	class    map[string]string
 	skipped  []Difference
 	replaced []string
+}
+
+// withoutRepetition removes repeated options. Of SMB's timers, the first one may count: actimeo has no effect after a timer.
+func (t *table) withoutRepetition(options []Option) []Option {
+	list, state := lastOfEach(options), t.resolve(options)
+	if !maps.Equal(t.resolve(list), state) {
+		return t.replaceGroup(list, groupCache, t.writeCache(t.resolve(t.inGroup(options, groupCache))))
+	}
+	return list
 }
 
 // lastOfEach removes repeated options. It keeps the last one, which wins both in order and sorted.
@@ -167,9 +177,7 @@ func (m *merger) mergeGroup(group string, wanted []Option) {
 		want[keyLocalLock] = localLocks[flagNolock] // local_lock cannot change it in a sorted list
 	}
 	merged, changed := maps.Clone(have), map[string]string{}
-	if !m.decideCache(merged, want, wanted, existing) {
-		want = nil
-	}
+	m.decideCache(merged, want, wanted, existing)
 	for _, key := range m.orderedKeys(want) {
 		value := want[key]
 		before, isSet := merged[key]
@@ -181,20 +189,29 @@ func (m *merger) mergeGroup(group string, wanted []Option) {
 			m.keepExisting(key, value, before, PolicyKeepsValue)
 		}
 	}
-	if merged[keyLock] == keyLock && merged[keyLocalLock] != localLocks[keyLock] {
-		delete(merged, keyLock) // the default, which would reset local_lock in a sorted list
-	}
+	dropDefaultLock(merged)
 	list, expressible := m.write(group, merged, existing, wanted)
 	if !expressible {
-		for _, key := range m.orderedKeys(changed) {
-			m.keepExisting(key, changed[key], have[key], "it has no effect next to the other options of the volume")
-		}
+		m.skipInexpressible(want, have, m.resolve(sortOptions(existing)), changed)
 		return
 	}
 	m.list = list
 	for _, key := range m.orderedKeys(have) {
 		if value, isSet := merged[key]; !isSet || value != have[key] {
 			m.replaced = append(m.replaced, m.optionOf(key, have[key]).String())
+		}
+	}
+}
+
+// skipInexpressible reports the wanted values that have no effect next to other options of the volume, in their order or sorted.
+func (m *merger) skipInexpressible(want, have, sorted, changed map[string]string) {
+	for _, key := range m.orderedKeys(want) {
+		observed := have[key]
+		if _, isChanged := changed[key]; !isChanged {
+			observed = sorted[key]
+		}
+		if observed != want[key] && (have[key] == want[key] || changed[key] == want[key]) {
+			m.keepExisting(key, want[key], observed, "it has no effect next to the other options of the volume")
 		}
 	}
 }
@@ -207,35 +224,44 @@ func (t *table) orderedKeys(state map[string]string) []string {
 	return append(slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(timers, key) }), timers...)
 }
 
-// decideCache decides between noac and timers, which exclude each other. It reports whether the wanted options of the cache may be merged.
-func (m *merger) decideCache(merged, want map[string]string, wanted, existing []Option) bool {
-	isTimer := func(key string) bool { return slices.Contains(m.Timers, key) }
-	setsTimer := slices.ContainsFunc(slices.Collect(maps.Keys(want)), isTimer)
-	switch {
-	case want[keyCache] == flagNoac && merged[keyCache] != flagNoac:
+// decideCache decides between noac and timers, which exclude each other. It removes wanted values that lose.
+func (m *merger) decideCache(merged, want map[string]string, wanted, existing []Option) {
+	isOfCache := func(key string) bool { return key == keyCache || slices.Contains(m.Timers, key) }
+	wantsCache := slices.ContainsFunc(slices.Collect(maps.Keys(want)), isOfCache)
+	switch turnsOff, isOff := want[keyCache] == flagNoac, merged[keyCache] == flagNoac; {
+	case turnsOff && !isOff:
+		maps.DeleteFunc(want, func(key, _ string) bool { return key != keyCache && isOfCache(key) })
 		for _, key := range slices.Sorted(maps.Keys(merged)) {
-			if isTimer(key) && !m.mayReplace(key, merged[key]) {
+			if isOfCache(key) && key != keyCache && !m.mayReplace(key, merged[key]) {
 				m.keepExisting(keyCache, flagNoac, key+"="+merged[key], PolicyKeepsValue)
-				return false
+				replaceState(want, m.resolve(m.withoutNoac(wanted)))
+				maps.DeleteFunc(want, func(key, _ string) bool { return isOfCache(key) })
+				return
 			}
 		}
-		maps.DeleteFunc(merged, func(key, _ string) bool { return isTimer(key) })
-	case want[keyCache] != flagNoac && merged[keyCache] == flagNoac && (setsTimer || want[keyCache] != ""):
-		if !m.mayReplace(keyCache, flagNoac) {
-			for _, o := range wanted {
-				m.keepExisting(o.Name, o.Value, flagNoac, PolicyKeepsValue)
+		maps.DeleteFunc(merged, func(key, _ string) bool { return key != keyCache && isOfCache(key) })
+	case turnsOff:
+		maps.DeleteFunc(want, func(key, _ string) bool { return key != keyCache && isOfCache(key) })
+	case isOff && wantsCache && m.mayReplace(keyCache, flagNoac):
+		replaceState(merged, m.resolve(m.withoutNoac(existing)))
+	case isOff && wantsCache:
+		for _, o := range wanted {
+			if key := m.keyOf(o); key == keyActimeo || isOfCache(key) {
+				m.keepExisting(o.Name, cmp.Or(o.Value, o.Name), flagNoac, PolicyKeepsValue)
 			}
-			return false
 		}
-		isNoac := func(o Option) bool { return o.Name == flagNoac }
-		withCache := m.resolve(slices.DeleteFunc(slices.Clone(existing), isNoac))
-		clear(merged)
-		maps.Copy(merged, withCache)
+		maps.DeleteFunc(want, func(key, _ string) bool { return isOfCache(key) })
 	}
-	if want[keyCache] == flagNoac {
-		maps.DeleteFunc(want, func(key, _ string) bool { return isTimer(key) })
-	}
-	return true
+}
+
+// withoutNoac removes noac, and ac before it.
+func (t *table) withoutNoac(options []Option) []Option {
+	return lists.Filter(options, func(o Option) bool { return t.keyOf(o) != keyCache })
+}
+
+func replaceState(state, by map[string]string) {
+	clear(state)
+	maps.Copy(state, by)
 }
 
 // write returns the list with options of a group that come to the given state. It prefers the volume's spelling, then the profile's. expressible

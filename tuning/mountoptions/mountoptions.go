@@ -181,11 +181,19 @@ func (t *table) resolve(options []Option) map[string]string {
 	if t.OneVersionOnly {
 		resolveVersion(state)
 	}
+	dropDefaultLock(state)
 	// nfs_get_tree_common of fs/nfs/super.c makes such a mount synchronous, regardless of async.
 	if state[keyCache] == flagNoac && t.Groups[keySync] == groupCache {
 		state[keySync] = keySync
 	}
 	return state
+}
+
+// dropDefaultLock removes lock next to a local lock: it is the default, and would reset local_lock in a sorted list.
+func dropDefaultLock(state map[string]string) {
+	if state[keyLock] == keyLock && state[keyLocalLock] != localLocks[keyLock] {
+		delete(state, keyLock)
+	}
 }
 
 // setFlavor sets sec of SMB. It also resets signing, which sign or a flavor that ends in i sets.
@@ -211,10 +219,23 @@ func (p Protocol) MeansSame(a, b []string) bool {
 		len(t.contradictions(first)) == len(t.contradictions(second))
 }
 
+// Has reports whether a list has the values of other options, in any spelling.
+func (p Protocol) Has(list, options []string) bool {
+	t := tableOf(p)
+	state := t.resolve(Parse(list))
+	for key, value := range t.resolve(Parse(options)) {
+		if present, isSet := state[key]; !isSet || present != value {
+			return false
+		}
+	}
+	return true
+}
+
 // Setting is an option that sets one value. Source is the option that it comes from: actimeo sets several timers.
 type Setting struct{ Option, Source string }
 
-// Settings splits options into the values that they come to. It leaves out options without an effect, and keeps the spelling of the others.
+// Settings splits options into the values that they come to. It leaves out options without an effect, and options that another one includes, as
+// noac includes sync. The others keep their spelling.
 func (p Protocol) Settings(options []string) (out []Setting) {
 	t, list := tableOf(p), Parse(options)
 	state, known := t.resolve(list), map[string]bool{}
@@ -229,13 +250,21 @@ func (p Protocol) Settings(options []string) (out []Setting) {
 			case len(keys) == 1 && alone[key] == value:
 				option = o
 			}
-			if isSet && !known[id] {
+			includes := func(other Option) bool { return other != o && t.includes(other, key, state) }
+			if isSet && !known[id] && !slices.ContainsFunc(list, includes) {
 				known[id] = true
 				out = append(out, Setting{option.String(), o.String()})
 			}
 		}
 	}
 	return out
+}
+
+// includes reports whether an option sets another key too, and both have these values in a state.
+func (t *table) includes(o Option, key string, state map[string]string) bool {
+	alone, first := t.resolve([]Option{o}), t.keyOf(o)
+	value, isSet := alone[key]
+	return isSet && first != key && len(alone) > 1 && value == state[key] && alone[first] == state[first]
 }
 
 // meaning returns a value as the kernel shows it.

@@ -13,8 +13,8 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// declared is one value that a rule declares. See mountoptions.Setting.
-type declared struct {
+// declaredValue is one value that a rule declares. See mountoptions.Setting.
+type declaredValue struct {
 	option, source string
 	rule           rule
 }
@@ -85,7 +85,9 @@ func mergeRules(t target, base, current []string, rules []rule, class replaceabl
 	original, current := mountoptions.SplitOptions(base), mountoptions.SplitOptions(current)
 	out := merged{options: slices.Clone(original), carried: map[string][]string{}}
 	for _, d := range disputed {
-		out.conflicts = lists.AddMissing(out.conflicts, d.message)
+		if d.message != "" {
+			out.conflicts = lists.AddMissing(out.conflicts, d.message)
+		}
 		out.options = t.keepCurrentValue(out.options, current, d.options...)
 	}
 	before := class.byProfile(t, original, current, rules)
@@ -101,27 +103,17 @@ func mergeRules(t target, base, current []string, rules []rule, class replaceabl
 				out.options = t.keepCurrentValue(out.options, current, w.option)
 			}
 		}
-		winners = slices.DeleteFunc(winners, func(w declared) bool { return setsNconnect(w.option) })
+		winners = slices.DeleteFunc(winners, func(w declaredValue) bool { return setsNconnect(w.option) })
 	}
-	groups := groupByRule(winners)
-	for _, group := range groups {
-		desired, setByDriver := t.options.WithoutDriverVersion(group.options, t.PassedOptions(nil))
-		out.setByDriver = append(out.setByDriver, setByDriver...)
-		name := group.rule.profile.Name
-		replaceable := slices.Concat(class.options, before[name])
-		if group.rule.follows() {
-			replaceable = original
-		}
-		result := t.options.MergeProtected(t.ProtectedOptions(), out.options, desired, group.rule.OnConflict, replaceable)
-		out.recordReplaced(group.rule, result.Replaced)
-		for _, o := range result.Options {
-			if !slices.Contains(out.options, o) || slices.Contains(desired, o) {
-				out.carried[name] = append(out.carried[name], o)
+	groups, rejected := groupByRule(winners), out.keptValues
+	for range 2 { // a value may become possible once another rule has replaced one of the volume: local_lock=all lets nolock in
+		out.keptValues, out.setByDriver = slices.Clone(rejected), nil
+		for _, group := range groups {
+			replaceable := slices.Concat(class.options, before[group.rule.profile.Name])
+			if group.rule.follows() {
+				replaceable = original
 			}
-		}
-		out.options = result.Options
-		for _, difference := range result.Skipped {
-			out.keptValues = append(out.keptValues, keptValue{difference, name, group.rule.OnConflict})
+			out.mergeRule(t, group, replaceable)
 		}
 	}
 	for _, group := range groups {
@@ -145,6 +137,24 @@ func mergeRules(t target, base, current []string, rules []rule, class replaceabl
 		out.options = slices.Clone(base)
 	}
 	return out
+}
+
+// mergeRule merges the options of a rule.
+func (m *merged) mergeRule(t target, group ruleOptions, replaceable []string) {
+	name := group.rule.profile.Name
+	desired, setByDriver := t.options.WithoutDriverVersion(group.options, t.PassedOptions(nil))
+	m.setByDriver = append(m.setByDriver, setByDriver...)
+	result := t.options.MergeProtected(t.ProtectedOptions(), m.options, desired, group.rule.OnConflict, replaceable)
+	m.recordReplaced(group.rule, result.Replaced)
+	for _, o := range result.Options {
+		if !slices.Contains(m.options, o) || slices.Contains(desired, o) {
+			m.carried[name] = lists.AddMissing(m.carried[name], o)
+		}
+	}
+	m.options = result.Options
+	for _, difference := range result.Skipped {
+		m.keptValues = append(m.keptValues, keptValue{difference, name, group.rule.OnConflict})
+	}
 }
 
 // dropReplaced removes carried options that a later profile has replaced. A profile that has set one timer carries the other timers of actimeo too.
@@ -210,26 +220,80 @@ type dispute struct {
 }
 
 // decideWinners selects the winning rule for each value. A dispute is about the disputed values alone: an actimeo still sets the other timers.
-func (t target) decideWinners(rules []rule) (winners []declared, disputed []dispute) {
+func (t target) decideWinners(rules []rule) (winners []declaredValue, disputed []dispute) {
+	for _, peers := range lists.Group(rules, func(r rule) int32 { return r.profile.spec.Priority }) {
+		declared := t.declaredBy(peers, winners, disputed)
+		disputes := t.disputesAmong(declared)
+		first := len(winners)
+		for _, d := range declared {
+			isEqual := func(w declaredValue) bool { return t.isSameKey(w.option, d.option) && t.isSameKey(d.option, w.option) }
+			if equal := slices.IndexFunc(winners[first:], isEqual); t.isDisputed(d.option, disputes) {
+				continue
+			} else if equal < 0 {
+				winners = append(winners, d)
+			} else if winners[first+equal].isWeaker(d) {
+				winners[first+equal] = d
+			}
+		}
+		disputed = append(disputed, disputes...)
+	}
+	return winners, disputed
+}
+
+// declaredBy returns the values that rules of equal priority declare, without those that rules of a higher priority, or an earlier rule of the same
+// profile, declare.
+func (t target) declaredBy(rules []rule, winners []declaredValue, disputed []dispute) (out []declaredValue) {
 	for _, r := range rules {
 		for _, s := range t.options.Settings(r.options()) {
-			d := declared{s.Option, s.Source, r}
-			isSame := func(w declared) bool { return w.rule.VolumeRule != r.VolumeRule && t.isSameKey(w.option, d.option) }
-			peer := slices.IndexFunc(winners, func(w declared) bool { return haveEqualRank(w.rule, r) && t.isRival(w.option, d.option) })
-			switch {
-			case slices.ContainsFunc(disputed, func(other dispute) bool { return t.isAbout(d.option, other.options) }):
-			case peer >= 0:
-				w := winners[peer]
-				next := dispute{options: []string{w.option, d.option},
-					message: fmt.Sprintf("%s (%s) against %s (%s)", w.source, w.rule.profile.Name, d.source, r.profile.Name)}
-				disputed = append(disputed, next)
-				winners = slices.DeleteFunc(winners, func(w declared) bool { return t.isAbout(w.option, next.options) })
-			case !slices.ContainsFunc(winners, isSame):
-				winners = append(winners, d)
+			loses := func(w declaredValue) bool { return t.isSameKey(w.option, s.Option) }
+			isEarlier := func(w declaredValue) bool {
+				return w.rule.profile.Name == r.profile.Name && w.rule.VolumeRule != r.VolumeRule && loses(w)
+			}
+			if !slices.ContainsFunc(winners, loses) && !slices.ContainsFunc(out, isEarlier) && !t.isDisputed(s.Option, disputed) {
+				out = append(out, declaredValue{s.Option, s.Source, r})
 			}
 		}
 	}
-	return winners, disputed
+	return out
+}
+
+// disputesAmong returns the disputes among values of equal priority. One message for each value suffices.
+func (t target) disputesAmong(all []declaredValue) (out []dispute) {
+	for i, b := range all {
+		for _, a := range all[:i] {
+			if a.rule.profile.Name == b.rule.profile.Name || !t.isRival(a.option, b.option) {
+				continue
+			}
+			next := dispute{options: []string{a.option, b.option}}
+			if !t.isDisputed(b.option, out) {
+				next.message = fmt.Sprintf("%s (%s) against %s (%s)", a.source, a.rule.profile.Name, b.source, b.rule.profile.Name)
+			}
+			out = append(out, next)
+		}
+	}
+	return out
+}
+
+// isDisputed reports whether a dispute is about an option, or about another one that it affects.
+func (t target) isDisputed(option string, disputes []dispute) bool {
+	return slices.ContainsFunc(disputes, func(d dispute) bool { return t.isAbout(option, d.options) })
+}
+
+// isWeaker reports whether another profile of equal priority declares the same value, and its rule decides: it replaces more values of volumes. Of
+// equal rules, the spelling decides, not the name of the profile.
+func (d declaredValue) isWeaker(than declaredValue) bool {
+	return cmp.Or(cmp.Compare(than.rule.strength(), d.rule.strength()), cmp.Compare(d.option, than.option)) > 0
+}
+
+// strength ranks rules by the values of volumes that they replace.
+func (r rule) strength() int {
+	switch {
+	case r.OnConflict == v1alpha1.ConflictKeepVolume:
+		return 0
+	case r.replacesClass():
+		return 1
+	}
+	return 2
 }
 
 // haveEqualRank reports whether neither rule takes precedence: they belong to two profiles of one priority.
@@ -259,17 +323,14 @@ func (t target) rivalsIn(list []string, options ...string) []string {
 }
 
 // has reports whether a list already sets the value of an option.
-func (t target) has(list []string, option string) bool {
-	joined := t.options.Join(list, []string{option})
-	return !joined.Changed && len(joined.Skipped) == 0
-}
+func (t target) has(list []string, option string) bool { return t.options.Has(list, []string{option}) }
 
 type ruleOptions struct {
 	rule    rule
 	options []string
 }
 
-func groupByRule(options []declared) []ruleOptions {
+func groupByRule(options []declaredValue) []ruleOptions {
 	var groups []ruleOptions
 	for _, d := range options {
 		last := len(groups) - 1

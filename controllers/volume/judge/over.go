@@ -50,7 +50,7 @@ func (c replaceable) byProfile(t target, original, applied []string, rules []rul
 		}
 		for _, s := range t.options.Settings(r.options()) {
 			if t.has(applied, s.Option) {
-				replaced := lists.Filter(t.rivalsIn(original, s.Option), func(o string) bool { return t.isRival(o, s.Option) })
+				replaced := lists.Filter(t.rivalsIn(original, s.Option), func(o string) bool { return t.isRival(o, s.Option) && !t.has(applied, o) })
 				out[r.profile.Name] = append(out[r.profile.Name], replaced...)
 			}
 		}
@@ -65,9 +65,7 @@ func (t target) disputedReplaced(before map[string][]string, rules []rule, dispu
 	}
 	out := map[string][]string{}
 	for _, name := range profileNames(rules) {
-		isDisputed := func(o string) bool {
-			return slices.ContainsFunc(disputed, func(d dispute) bool { return t.isAbout(o, d.options) })
-		}
+		isDisputed := func(o string) bool { return t.isDisputed(o, disputed) }
 		if options := lists.Filter(before[name], isDisputed); len(options) > 0 {
 			out[name] = options
 		}

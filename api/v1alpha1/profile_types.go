@@ -412,7 +412,7 @@ type VolumeRule struct {
 
 	// onConflict selects the value if a volume already has a different value of an option. KeepVolume keeps the volume's value,
 	// including a value from its StorageClass. UseProfileOverClass replaces a value that equals the current value in the volume's
-	// StorageClass. UseProfile replaces any value. Default KeepVolume; UseProfileOverClass if mountOptionsFrom is set. No policy
+	// StorageClass, in any spelling, or that equaled it when it was replaced. UseProfile replaces any value. Default KeepVolume; UseProfileOverClass if mountOptionsFrom is set. No policy
 	// allows a value that weakens a volume's protection (sec, xprtsec, ro, SMB version, quotas).
 	// +optional
 	OnConflict ConflictPolicy `json:"onConflict,omitempty"`

@@ -248,6 +248,7 @@ func (m kernelMerge) check(t *testing.T, random *rand.Rand) {
 	isSkipped := func(key string) bool {
 		return slices.ContainsFunc(got.Skipped, func(d Difference) bool {
 			return key == d.Option || d.Option == "actimeo" || key == "rw" && d.Option == "access" || key == "sync" && d.Option == "ac" ||
+				key == "local_lock" && d.Option == "lock" ||
 				strings.Contains(key, "quota") && strings.Contains(d.Option, "quota")
 		})
 	}

@@ -34,6 +34,8 @@ func TestMergeByMeaning(t *testing.T) {
 		"noac makes the mount synchronous":                 {NFS, "noac", "sync", "", keepVolume, "noac", ""},
 		"async has no effect next to noac":                 {NFS, "noac", "async nocto", "", useProfile, "noac nocto", "sync:async:sync"},
 		"noac would make the volume synchronous":           {NFS, "async", "noac", "", keepVolume, "async", "sync:sync:async ac:noac:"},
+		"noac against ac":                                  {NFS, "ac", "noac", "", keepVolume, "ac", "ac:noac:ac"},
+		"nolock is one value with its local locks":         {NFS, "lock", "nolock", "local_lock=none", overClass, "lock", "lock:nolock:lock"},
 		"timers instead of noac leave the volume its sync": {NFS, "noac sync", "actimeo=30", "", useProfile, "actimeo=30 sync", ""},
 		"and the profile its own":                          {NFS, "noac", "actimeo=30 sync", "", useProfile, "actimeo=30 sync", ""},
 

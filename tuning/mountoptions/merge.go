@@ -173,18 +173,14 @@ const PolicyKeepsValue = "the volume keeps its value"
 func (m *merger) mergeGroup(group string, wanted []Option) {
 	existing := m.inGroup(m.list, group)
 	have, want := m.resolve(existing), m.resolve(wanted)
-	if want[keyLock] == flagNolock {
-		want[keyLocalLock] = localLocks[flagNolock] // local_lock cannot change it in a sorted list
-	}
-	merged, changed := maps.Clone(have), map[string]string{}
-	m.decideCache(merged, want, wanted, existing)
+	merged := m.decideGroup(have, want, wanted, existing)
 	for _, key := range m.orderedKeys(want) {
 		value := want[key]
 		before, isSet := merged[key]
 		switch {
-		case isSet && (before == value || number(before) > 1 && wanted[len(wanted)-1].Name == flagMultichannel && len(wanted) == 1):
+		case isSet && (before == value || wanted[0].Name == flagMultichannel && len(wanted) == 1 && number(before) > 1):
 		case !isSet || m.mayReplace(key, before):
-			merged[key], changed[key] = value, value
+			merged[key] = value
 		default:
 			m.keepExisting(key, value, before, PolicyKeepsValue)
 		}
@@ -192,7 +188,12 @@ func (m *merger) mergeGroup(group string, wanted []Option) {
 	dropDefaultLock(merged)
 	list, expressible := m.write(group, merged, existing, wanted)
 	if !expressible {
-		m.skipInexpressible(want, have, m.resolve(sortOptions(existing)), changed)
+		sorted := m.resolve(sortOptions(existing))
+		for _, key := range m.orderedKeys(want) {
+			if value := want[key]; merged[key] == value && sorted[key] != value {
+				m.keepExisting(key, value, sorted[key], "it has no effect next to the other options of the volume")
+			}
+		}
 		return
 	}
 	m.list = list
@@ -203,65 +204,56 @@ func (m *merger) mergeGroup(group string, wanted []Option) {
 	}
 }
 
-// skipInexpressible reports the wanted values that have no effect next to other options of the volume, in their order or sorted.
-func (m *merger) skipInexpressible(want, have, sorted, changed map[string]string) {
-	for _, key := range m.orderedKeys(want) {
-		observed := have[key]
-		if _, isChanged := changed[key]; !isChanged {
-			observed = sorted[key]
-		}
-		if observed != want[key] && (have[key] == want[key] || changed[key] == want[key]) {
-			m.keepExisting(key, want[key], observed, "it has no effect next to the other options of the volume")
-		}
-	}
-}
-
-// orderedKeys returns the keys of a state, timers in output order.
+// orderedKeys returns the keys of a state, timers last and in output order.
 func (t *table) orderedKeys(state map[string]string) []string {
-	keys := slices.Sorted(maps.Keys(state))
-	isUnset := func(timer string) bool { _, isSet := state[timer]; return !isSet }
-	timers := slices.DeleteFunc(slices.Clone(t.Timers), isUnset)
-	return append(slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(timers, key) }), timers...)
+	return slices.SortedFunc(maps.Keys(state), func(a, b string) int {
+		return cmp.Or(cmp.Compare(slices.Index(t.Timers, a), slices.Index(t.Timers, b)), cmp.Compare(a, b))
+	})
 }
 
-// decideCache decides between noac and timers, which exclude each other. It removes wanted values that lose.
-func (m *merger) decideCache(merged, want map[string]string, wanted, existing []Option) {
-	isOfCache := func(key string) bool { return key == keyCache || slices.Contains(m.Timers, key) }
-	wantsCache := slices.ContainsFunc(slices.Collect(maps.Keys(want)), isOfCache)
-	switch turnsOff, isOff := want[keyCache] == flagNoac, merged[keyCache] == flagNoac; {
+// decideGroup decides between options that set several keys: nolock, and noac, which excludes timers. It removes wanted values that lose, and
+// returns the state of the volume without the values that they replace.
+func (m *merger) decideGroup(have, want map[string]string, wanted, existing []Option) map[string]string {
+	isOfCache := func(key, _ string) bool { return key == keyCache || slices.Contains(m.Timers, key) }
+	isTimer := func(key, _ string) bool { return slices.Contains(m.Timers, key) }
+	merged, turnsOff := maps.Clone(have), want[keyCache] == flagNoac
+	if turnsOff {
+		maps.DeleteFunc(want, isTimer)
+	}
+	switch lock, isOff := have[keyLock], have[keyCache] == flagNoac; {
+	case want[keyLock] != "" && lock != "" && lock != want[keyLock] && !m.mayReplace(keyLock, lock):
+		m.keepExisting(keyLock, want[keyLock], lock, PolicyKeepsValue)
+		clear(want)
+	case want[keyLock] == flagNolock:
+		want[keyLocalLock] = localLocks[flagNolock] // local_lock cannot change it in a sorted list
 	case turnsOff && !isOff:
-		maps.DeleteFunc(want, func(key, _ string) bool { return key != keyCache && isOfCache(key) })
-		for _, key := range slices.Sorted(maps.Keys(merged)) {
-			if isOfCache(key) && key != keyCache && !m.mayReplace(key, merged[key]) {
-				m.keepExisting(keyCache, flagNoac, key+"="+merged[key], PolicyKeepsValue)
-				replaceState(want, m.resolve(m.withoutNoac(wanted)))
-				maps.DeleteFunc(want, func(key, _ string) bool { return isOfCache(key) })
-				return
+		for _, key := range slices.Sorted(maps.Keys(have)) {
+			if isOfCache(key, "") && !m.mayReplace(key, have[key]) {
+				m.keepExisting(keyCache, flagNoac, m.optionOf(key, have[key]).String(), PolicyKeepsValue)
+				clear(want)
+				maps.Copy(want, m.resolve(m.withoutCache(wanted)))
+				maps.DeleteFunc(want, isTimer)
+				return merged
 			}
 		}
-		maps.DeleteFunc(merged, func(key, _ string) bool { return key != keyCache && isOfCache(key) })
-	case turnsOff:
-		maps.DeleteFunc(want, func(key, _ string) bool { return key != keyCache && isOfCache(key) })
-	case isOff && wantsCache && m.mayReplace(keyCache, flagNoac):
-		replaceState(merged, m.resolve(m.withoutNoac(existing)))
-	case isOff && wantsCache:
+		maps.DeleteFunc(merged, isTimer)
+	case isOff && !turnsOff && slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(key string) bool { return isOfCache(key, "") }):
+		if m.mayReplace(keyCache, flagNoac) {
+			return m.resolve(m.withoutCache(existing))
+		}
 		for _, o := range wanted {
-			if key := m.keyOf(o); key == keyActimeo || isOfCache(key) {
+			if key := m.keyOf(o); key == keyActimeo || isOfCache(key, "") {
 				m.keepExisting(o.Name, cmp.Or(o.Value, o.Name), flagNoac, PolicyKeepsValue)
 			}
 		}
-		maps.DeleteFunc(want, func(key, _ string) bool { return isOfCache(key) })
+		maps.DeleteFunc(want, isOfCache)
 	}
+	return merged
 }
 
-// withoutNoac removes noac, and ac before it.
-func (t *table) withoutNoac(options []Option) []Option {
+// withoutCache removes ac and noac.
+func (t *table) withoutCache(options []Option) []Option {
 	return lists.Filter(options, func(o Option) bool { return t.keyOf(o) != keyCache })
-}
-
-func replaceState(state, by map[string]string) {
-	clear(state)
-	maps.Copy(state, by)
 }
 
 // write returns the list with options of a group that come to the given state. It prefers the volume's spelling, then the profile's. expressible

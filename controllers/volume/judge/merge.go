@@ -81,15 +81,9 @@ func (ps *Profiles) mergeOnce(t target, base, current []string, rules []rule, cl
 // are sorted by precedence. If profiles of equal priority, or volumes of one server, disagree about an option, it keeps its value in current,
 // or stays unset. Exception: a current value that is weaker than the original one does not stay. Earlier releases wrote such values.
 func mergeRules(t target, base, current []string, rules []rule, class replaceable) merged {
-	winners, disputed := t.decideWinners(rules)
+	winners, disputed, conflicts := t.decideWinners(rules)
 	original, current := mountoptions.SplitOptions(base), mountoptions.SplitOptions(current)
-	out := merged{options: slices.Clone(original), carried: map[string][]string{}}
-	for _, d := range disputed {
-		if d.message != "" {
-			out.conflicts = lists.AddMissing(out.conflicts, d.message)
-		}
-		out.options = t.keepCurrentValue(out.options, current, d.options...)
-	}
+	out := merged{options: t.keepCurrentValue(slices.Clone(original), current, disputed...), carried: map[string][]string{}, conflicts: conflicts}
 	before := class.byProfile(t, original, current, rules)
 	out.replaced = t.disputedReplaced(before, rules, disputed)
 	if rejection := t.Source().NconnectRejection(); t.keepsNconnect || rejection != "" {
@@ -213,21 +207,17 @@ func (t target) lostByDriver(base []string, m merged) []string {
 
 func problemText(p mountoptions.Problem) string { return p.Option + ": " + p.Message }
 
-// dispute describes two values of one thing that profiles of equal priority declare.
-type dispute struct {
-	options []string
-	message string
-}
-
-// decideWinners selects the winning rule for each value. A dispute is about the disputed values alone: an actimeo still sets the other timers.
-func (t target) decideWinners(rules []rule) (winners []declaredValue, disputed []dispute) {
+// decideWinners selects the winning rule for each value. disputed are values about which profiles of equal priority disagree, and conflicts the
+// messages. A dispute is about these values alone: an actimeo still sets the other timers.
+func (t target) decideWinners(rules []rule) (winners []declaredValue, disputed, conflicts []string) {
 	for _, peers := range lists.Group(rules, func(r rule) int32 { return r.profile.spec.Priority }) {
 		declared := t.declaredBy(peers, winners, disputed)
-		disputes := t.disputesAmong(declared)
+		options, messages := t.disputesAmong(declared)
+		disputed, conflicts = append(disputed, options...), append(conflicts, messages...)
 		first := len(winners)
 		for _, d := range declared {
 			isEqual := func(w declaredValue) bool { return t.isSameKey(w.option, d.option) && t.isSameKey(d.option, w.option) }
-			if equal := slices.IndexFunc(winners[first:], isEqual); t.isDisputed(d.option, disputes) {
+			if equal := slices.IndexFunc(winners[first:], isEqual); t.isAbout(d.option, options) {
 				continue
 			} else if equal < 0 {
 				winners = append(winners, d)
@@ -235,21 +225,20 @@ func (t target) decideWinners(rules []rule) (winners []declaredValue, disputed [
 				winners[first+equal] = d
 			}
 		}
-		disputed = append(disputed, disputes...)
 	}
-	return winners, disputed
+	return winners, disputed, conflicts
 }
 
 // declaredBy returns the values that rules of equal priority declare, without those that rules of a higher priority, or an earlier rule of the same
 // profile, declare.
-func (t target) declaredBy(rules []rule, winners []declaredValue, disputed []dispute) (out []declaredValue) {
+func (t target) declaredBy(rules []rule, winners []declaredValue, disputed []string) (out []declaredValue) {
 	for _, r := range rules {
 		for _, s := range t.options.Settings(r.options()) {
-			loses := func(w declaredValue) bool { return t.isSameKey(w.option, s.Option) }
+			isSame := func(w declaredValue) bool { return t.isSameKey(w.option, s.Option) }
 			isEarlier := func(w declaredValue) bool {
-				return w.rule.profile.Name == r.profile.Name && w.rule.VolumeRule != r.VolumeRule && loses(w)
+				return w.rule.profile.Name == r.profile.Name && w.rule.VolumeRule != r.VolumeRule && isSame(w)
 			}
-			if !slices.ContainsFunc(winners, loses) && !slices.ContainsFunc(out, isEarlier) && !t.isDisputed(s.Option, disputed) {
+			if !slices.ContainsFunc(winners, isSame) && !slices.ContainsFunc(out, isEarlier) && !t.isAbout(s.Option, disputed) {
 				out = append(out, declaredValue{s.Option, s.Source, r})
 			}
 		}
@@ -257,26 +246,21 @@ func (t target) declaredBy(rules []rule, winners []declaredValue, disputed []dis
 	return out
 }
 
-// disputesAmong returns the disputes among values of equal priority. One message for each value suffices.
-func (t target) disputesAmong(all []declaredValue) (out []dispute) {
+// disputesAmong returns the values that disagree, and one message for each of them.
+func (t target) disputesAmong(all []declaredValue) (disputed, messages []string) {
 	for i, b := range all {
 		for _, a := range all[:i] {
-			if a.rule.profile.Name == b.rule.profile.Name || !t.isRival(a.option, b.option) {
+			if !haveEqualRank(a.rule, b.rule) || !t.isRival(a.option, b.option) {
 				continue
 			}
-			next := dispute{options: []string{a.option, b.option}}
-			if !t.isDisputed(b.option, out) {
-				next.message = fmt.Sprintf("%s (%s) against %s (%s)", a.source, a.rule.profile.Name, b.source, b.rule.profile.Name)
+			if !t.isAbout(b.option, disputed) {
+				message := fmt.Sprintf("%s (%s) against %s (%s)", a.source, a.rule.profile.Name, b.source, b.rule.profile.Name)
+				messages = lists.AddMissing(messages, message)
 			}
-			out = append(out, next)
+			disputed = append(disputed, a.option, b.option)
 		}
 	}
-	return out
-}
-
-// isDisputed reports whether a dispute is about an option, or about another one that it affects.
-func (t target) isDisputed(option string, disputes []dispute) bool {
-	return slices.ContainsFunc(disputes, func(d dispute) bool { return t.isAbout(option, d.options) })
+	return disputed, messages
 }
 
 // isWeaker reports whether another profile of equal priority declares the same value, and its rule decides: it replaces more values of volumes. Of

@@ -59,13 +59,13 @@ func (c replaceable) byProfile(t target, original, applied []string, rules []rul
 }
 
 // disputedReplaced returns the replaced options that a dispute keeps, by profile. Nil if there is no dispute.
-func (t target) disputedReplaced(before map[string][]string, rules []rule, disputed []dispute) map[string][]string {
+func (t target) disputedReplaced(before map[string][]string, rules []rule, disputed []string) map[string][]string {
 	if len(disputed) == 0 {
 		return nil
 	}
 	out := map[string][]string{}
 	for _, name := range profileNames(rules) {
-		isDisputed := func(o string) bool { return t.isDisputed(o, disputed) }
+		isDisputed := func(o string) bool { return t.isAbout(o, disputed) }
 		if options := lists.Filter(before[name], isDisputed); len(options) > 0 {
 			out[name] = options
 		}

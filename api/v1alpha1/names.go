@@ -81,8 +81,8 @@ const (
 	// batch; written is the time of this volume's change. set is the hash of the option set: the declared options and the driver that
 	// mounts them. rules are the rules of the set, as profile/rule. unproven means that the set was not known to work at the time of
 	// the change. evidence is the observation that proves it, from before or after the change. probed means that a probe proved it,
-	// only for the volume's server. replaced are the options of the StorageClass that rules with UseProfileOverClass replaced, by
-	// profile; it is set if the operator replaced any value of the volume. created means that the volume was created with these options. It then belongs to no
+	// only for the volume's server. replaced contains the options of the StorageClass that rules with UseProfileOverClass replaced, by
+	// profile. It is only set if the operator replaced a value of the volume. created means that the volume was created with these options. It then belongs to no
 	// batch, unless canary is set: it was the first volume with them.
 	MountOptionsStepAnnotation = "tuning.storageclient.dev/mount-options-step"
 	// FailedMountOptionsAnnotation is set on a PersistentVolume whose options were restored because a pod could not mount it. It

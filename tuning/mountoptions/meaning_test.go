@@ -172,3 +172,19 @@ func TestMeansSame(t *testing.T) {
 		})
 	}
 }
+
+// Evidence of an earlier release is found by the same values.
+func TestValuesOfIncludedOptions(t *testing.T) {
+	for name, test := range map[string]struct{ options, affected, want string }{
+		"noac includes sync":       {"noac vers=4.1", "noac", "ac=noac vers=4.1"},
+		"sync of the volume":       {"sync actimeo=30", "acregmin=30", "acdirmax=30 acdirmin=30 acregmax=30 acregmin=30"},
+		"sync that a rule affects": {"noac", "async", "ac=noac sync=sync"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := NFS.Values(strings.Fields(test.options), strings.Fields(test.affected))
+			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
+				t.Errorf("values (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

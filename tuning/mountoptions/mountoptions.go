@@ -147,9 +147,9 @@ func (t *table) groupOf(o Option) string {
 	return cmp.Or(t.Groups[key], key)
 }
 
-// resolve interprets options like the kernel, in their order. It returns the effective value of each key, independent of spelling: actimeo as its
-// timers, the version as one number, the number of channels, a size in bytes, and a flag as its name. The cases are those of
-// fs/nfs/fs_context.c and fs/smb/client/fs_context.c.
+// resolve interprets options like the kernel, in their order: see fs/nfs/fs_context.c and fs/smb/client/fs_context.c. It returns the effective
+// value of each key, independent of spelling. actimeo becomes its timers, and the version and the channels one number. A size is in bytes; the
+// value of a flag is its name.
 func (t *table) resolve(options []Option) map[string]string {
 	state := map[string]string{}
 	for _, o := range options {
@@ -326,16 +326,16 @@ func number(text string) int64 {
 // security. Missing values are left out.
 func (p Protocol) Values(options, affected []string) (values []string) {
 	t := tableOf(p)
-	groups := map[string]bool{}
+	groups, keys := map[string]bool{}, map[string]bool{}
 	// Version, transport and security of NFS, SMB and the mount helper of EFS.
 	for _, key := range []string{keyVersion, keyProto, keySec, "xprtsec", "tls", "rdma", "seal", "sign"} {
 		groups[t.groupOf(Option{Name: key})] = true
 	}
 	for _, o := range Parse(affected) {
-		groups[t.groupOf(o)] = true
+		groups[t.groupOf(o)], keys[t.keyOf(o)] = true, true
 	}
 	for key, value := range t.resolve(Parse(options)) {
-		if groups[t.groupOf(Option{Name: key})] {
+		if groups[t.groupOf(Option{Name: key})] && (key != keySync || keys[key]) { // noac, which includes sync, is a value itself
 			values = append(values, key+"="+value)
 		}
 	}

@@ -88,7 +88,8 @@ type Verdict struct {
 	// set, as profile/rule, by precedence. RuleSet is the hash of the rules. See hashOfRules.
 	Set, RuleSet string
 	Rules        []string
-	// replaced are the replaced options of the class, by profile, for the mark. mark is the volume's own mark with them. Nil if it has none.
+	// replaced are the replaced options of the class, by profile, for the mark. mark is the volume's own mark with them. Nil if it has
+	// none, or has them.
 	replaced map[string][]string
 	mark     *Mark
 	// affected are the options whose resulting values belong to the set.
@@ -142,7 +143,7 @@ func Volume(in Input) Verdict {
 		v.Desired = s.merged.options
 		v.Rules, v.RuleSet, v.affected = ruleNames(s.rules), hashOfRules(s.target.Source(), s.rules, in.keepsNconnect), s.merged.affected
 		v.Set = hashOfSet(s.target.Source(), v.Rules, s.merged.values)
-		if v.replaced = s.merged.replaced; s.mark != nil {
+		if v.replaced = s.merged.replaced; !s.isReplacedRecorded() {
 			v.mark = s.mark.withReplaced(v.replaced)
 		}
 	}

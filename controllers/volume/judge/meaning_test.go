@@ -19,7 +19,7 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-var merges = flag.Int("merges", 400, "number of random volumes for each protocol")
+var merges = flag.Int("merges", 150, "number of random volumes for each protocol")
 
 var (
 	ofSMB = builders.CSI("smb.csi.k8s.io", map[string]string{"source": "//server/share"})

@@ -229,8 +229,8 @@ func (t target) decideWinners(rules []rule) (winners []declaredValue, disputed, 
 	return winners, disputed, conflicts
 }
 
-// declaredBy returns the values that rules of equal priority declare, without those that rules of a higher priority, or an earlier rule of the same
-// profile, declare.
+// declaredBy returns the values that rules of equal priority declare. It leaves out values of rules with a higher priority, and of an earlier rule
+// of the same profile.
 func (t target) declaredBy(rules []rule, winners []declaredValue, disputed []string) (out []declaredValue) {
 	for _, r := range rules {
 		for _, s := range t.options.Settings(r.options()) {

@@ -14,7 +14,7 @@ type replaceable struct {
 	options []string
 	// replaced are the options of the class that were replaced, by profile.
 	replaced map[string][]string
-	// unrecorded are the profiles of a volume that an earlier release wrote. It did not record what it replaced.
+	// unrecorded are the profiles of a volume that an earlier release wrote, without a record of replaced values.
 	unrecorded []string
 }
 
@@ -73,7 +73,7 @@ func (t target) disputedReplaced(before map[string][]string, rules []rule, dispu
 	return out
 }
 
-// recordReplaced records what the merge of a rule replaced.
+// recordReplaced records the options that the merge of a rule replaced.
 func (m *merged) recordReplaced(r rule, options []string) {
 	if m.replaced == nil && len(options) > 0 {
 		m.replaced = map[string][]string{}

@@ -101,9 +101,8 @@ var nfsCases = slices.Concat(
 	},
 	// Options that add up, reset each other or include each other.
 	[]optionCase{
-		{option: "local_lock=flock", needs: []string{"vers=3", "lock"}}, {option: "local_lock=posix", needs: []string{"vers=3", "local_lock=flock"}},
-		{option: "nolock", needs: []string{"vers=3", "local_lock=flock"}}, {option: "acdirmax=177", needs: []string{"vers=4.2", "actimeo=30"}},
-		{option: "actimeo=30", needs: []string{"vers=4.2", "acdirmax=177"}}, {option: "noac", needs: []string{"vers=4.2", "async"}},
+		{option: "local_lock=posix", needs: []string{"vers=3", "local_lock=flock"}}, {option: "nolock", needs: []string{"vers=3", "local_lock=flock"}},
+		{option: "acdirmax=177", needs: []string{"vers=4.2", "actimeo=30"}}, {option: "actimeo=30", needs: []string{"vers=4.2", "acdirmax=177"}}, {option: "noac", needs: []string{"vers=4.2", "async"}},
 	},
 	[]optionCase{
 		{option: "vers=3", needs: []string{"nolock"}, other: v4}, {option: "nfsvers=3", needs: []string{"nolock"}, other: v4}, {option: "v3", needs: []string{"nolock"}, other: v4},

@@ -87,6 +87,7 @@ func TestValidateByMeaning(t *testing.T) {
 		"multichannel with a number":            {SMB, "max_channels=4 multichannel", nil, nil},
 		"nomultichannel with one channel":       {SMB, "nomultichannel max_channels=1", nil, nil},
 		"async next to noac":                    {NFS, "noac async", nil, []string{"noac: turns the attribute cache off", "async: has no effect: noac makes every write synchronous"}},
+		"a local lock next to lock":             {NFS, "vers=3 lock local_lock=flock", nil, []string{"local_lock=flock: lock resets it"}},
 		"remote locks after nolock":             {NFS, "vers=3 nolock local_lock=none", nil, []string{"local_lock=none: has no effect: nolock keeps all locks on the node"}},
 		"nolock and the kind of lock it brings": {NFS, "vers=3 nolock local_lock=all", nil, nil},
 	} {

@@ -189,7 +189,8 @@ func (t *table) resolve(options []Option) map[string]string {
 	return state
 }
 
-// dropDefaultLock removes lock next to a local lock: it is the default, and would reset local_lock in a sorted list.
+// dropDefaultLock removes lock next to a local lock. It is the default, and would reset local_lock in a sorted list, and in any order in newer
+// kernels (nfs_try_mount_request of fs/nfs/super.c).
 func dropDefaultLock(state map[string]string) {
 	if state[keyLock] == keyLock && state[keyLocalLock] != localLocks[keyLock] {
 		delete(state, keyLock)

@@ -357,10 +357,14 @@ func (t *table) timerValue(state map[string]string, timer string) string {
 	return t.TimerDefaults[timer]
 }
 
-// checkLocks warns about a local_lock that has no effect because of nolock.
+// checkLocks warns about a local_lock that has no effect because of nolock or lock.
 func checkLocks(t *table, options []Option) (problems []Problem) {
 	state := t.resolve(options)
 	for _, o := range options {
+		if t.keyOf(o) == keyLocalLock && o.Value != localLocks[keyLock] && slices.Contains(options, Option{Name: keyLock}) {
+			problems = append(problems, Problem{Option: o.String(), Message: "lock resets it in newer kernels, and in older ones if it comes later: leave lock out",
+				Warning: true})
+		}
 		if t.keyOf(o) == keyLocalLock && state[keyLock] == flagNolock && o.Value != localLocks[flagNolock] {
 			problems = append(problems, Problem{Option: o.String(), Message: "has no effect: nolock keeps all locks on the node, like local_lock=all",
 				Warning: true})

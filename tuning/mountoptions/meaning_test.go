@@ -131,9 +131,10 @@ func TestSettings(t *testing.T) {
 	}{
 		"actimeo is four timers":              {NFS, "hard actimeo=30", "hard acregmin=30 acregmax=30 acdirmin=30 acdirmax=30"},
 		"a timer after it":                    {NFS, "actimeo=30 acregmax=90", "acregmin=30 acregmax=90 acdirmin=30 acdirmax=30"},
-		"timers next to noac":                 {NFS, "noac actimeo=30 sync", "noac"},
-		"nolock brings its kind of lock":      {NFS, "nolock local_lock=flock", "nolock"},
+		"timers next to noac":                 {NFS, "noac actimeo=30 sync", "noac sync"},
+		"nolock brings its kind of lock":      {NFS, "nolock local_lock=flock", "nolock local_lock=all"},
 		"kinds of locks add up":               {NFS, "local_lock=posix local_lock=flock", "local_lock=all"},
+		"async next to noac":                  {NFS, "noac async", "noac"},
 		"the spelling stays":                  {NFS, "tcp nfsvers=4.1 lookupcache=positive unknown=1", "tcp nfsvers=4.1 lookupcache=positive unknown=1"},
 		"an old version":                      {NFS, "vers=4 minorversion=1", "vers=4.1"},
 		"sec resets signing":                  {SMB, "sign sec=krb5", "sec=krb5"},
@@ -164,6 +165,7 @@ func TestMeansSame(t *testing.T) {
 		"a value more":                           {"hard", "hard nocto", false},
 		"lists that differ only if sorted":       {"actimeo=30 acregmax=90", "acregmin=30 acregmax=90 acdirmin=30 acdirmax=30", false},
 		"two versions, which mount rejects":      {"vers=4.1 nfsvers=4.1", "vers=4.1", false},
+		"a value that a later one replaces":      {"actimeo=30 actimeo=600", "actimeo=600", true},
 		"noac, which makes every write wait too": {"noac sync", "noac", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -235,13 +235,15 @@ func (p Protocol) Has(list, options []string) bool {
 // Setting is an option that sets one value. Source is the option that it comes from: actimeo sets several timers.
 type Setting struct{ Option, Source string }
 
-// Settings splits options into the values that they come to. It leaves out options without an effect, and options that another one includes, as
-// noac includes sync. The others keep their spelling.
+// Settings splits options into the values that they come to. It leaves out options without an effect, and keeps the spelling of the others.
 func (p Protocol) Settings(options []string) (out []Setting) {
 	t, list := tableOf(p), Parse(options)
 	state, known := t.resolve(list), map[string]bool{}
 	for _, o := range list {
 		alone, keys := t.resolve([]Option{o}), t.keysOf(o, state)
+		if key := t.keyOf(o); key == keySync && alone[key] == state[key] {
+			keys = []string{key}
+		}
 		for _, key := range keys {
 			value, isSet := state[key]
 			option, id := t.optionOf(key, value), key
@@ -251,21 +253,13 @@ func (p Protocol) Settings(options []string) (out []Setting) {
 			case len(keys) == 1 && alone[key] == value:
 				option = o
 			}
-			includes := func(other Option) bool { return other != o && t.includes(other, key, state) }
-			if isSet && !known[id] && !slices.ContainsFunc(list, includes) {
+			if isSet && !known[id] {
 				known[id] = true
 				out = append(out, Setting{option.String(), o.String()})
 			}
 		}
 	}
 	return out
-}
-
-// includes reports whether an option sets another key too, and both have these values in a state.
-func (t *table) includes(o Option, key string, state map[string]string) bool {
-	alone, first := t.resolve([]Option{o}), t.keyOf(o)
-	value, isSet := alone[key]
-	return isSet && first != key && len(alone) > 1 && value == state[key] && alone[first] == state[first]
 }
 
 // meaning returns a value as the kernel shows it.

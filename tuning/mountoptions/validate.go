@@ -261,9 +261,9 @@ func checkTwice(t *table, options []Option) (problems []Problem) {
 	return problems
 }
 
-// contradictions returns the problems of options that exclude each other.
+// contradictions returns the problems of options that mount or a kernel rejects together.
 func (t *table) contradictions(options []Option) []Problem {
-	problems := lists.Filter(checkTwice(t, options), func(p Problem) bool { return !p.Warning })
+	problems := lists.Filter(checkTwice(t, t.inGroup(options, keyChannels)), func(p Problem) bool { return !p.Warning })
 	if t.OneVersionOnly {
 		problems = append(problems, checkVersions(t, options)...)
 	}

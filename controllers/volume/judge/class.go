@@ -43,7 +43,7 @@ func (s *scope) knownOfClass() []string {
 }
 
 // withoutFormerClass returns the original mount options without options that the class no longer has. On a provisioned volume, these are all options
-// that are not in the class, except options that protect the volume.
+// that are not in the class, except options that protect the volume, and options that no profile may set if the class has any options.
 func (s *scope) withoutFormerClass() []string {
 	if s.Volume.Annotations[provisionedBy] == "" || !s.HasClass || !slices.ContainsFunc(s.rules, func(r rule) bool {
 		return r.follows() && r.OnConflict != v1alpha1.ConflictKeepVolume
@@ -52,7 +52,8 @@ func (s *scope) withoutFormerClass() []string {
 	}
 	class, original := mountoptions.SplitOptions(s.Class), mountoptions.SplitOptions(s.base)
 	remaining := slices.DeleteFunc(slices.Clone(original), func(o string) bool {
-		return len(s.target.rivalsIn(class, o)) == 0 && !s.target.options.Protects(o)
+		maySet := s.target.options.Join(nil, []string{o}).Changed
+		return len(s.target.rivalsIn(class, o)) == 0 && (maySet || len(class) == 0) && !s.target.options.Protects(o)
 	})
 	if len(remaining) == len(original) {
 		return s.base

@@ -42,6 +42,7 @@ func TestVolumesFollowTheirClass(t *testing.T) {
 		"the options of the profile win":                 {"nconnect=4", nil, follow("nconnect=2 nocto"), "nconnect=8", "nconnect=2 nocto", StatePending, ""},
 		"an option that the class no longer has":         {"nconnect=4 nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "nconnect=4", StatePending, ""},
 		"a class that no longer has options":             {"nconnect=4", []builders.VolumeOption{provisioned}, follow(""), "", "", StatePending, ""},
+		"an option that no profile may set stays":        {"x-own=1 port=2049 nocto nconnect=4", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "x-own=1 port=2049 nconnect=4", StatePending, ""},
 		"an option of unknown origin stays":              {"nconnect=4 nocto", nil, follow(""), "nconnect=4", "nconnect=4 nocto", StateUpToDate, ""},
 		"options that protect a volume stay":             {"sec=krb5p nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "sec=krb5p nconnect=4", StatePending, ""},
 		"the operator never weakens a mount":             {"sec=krb5p", []builders.VolumeOption{provisioned}, follow(""), "sec=sys", "sec=krb5p", StateUpToDate, "sec stays krb5p"},

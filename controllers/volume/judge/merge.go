@@ -216,7 +216,7 @@ func (t target) decideWinners(rules []rule) (winners []declaredValue, disputed, 
 		disputed, conflicts = append(disputed, options...), append(conflicts, messages...)
 		first := len(winners)
 		for _, d := range declared {
-			isEqual := func(w declaredValue) bool { return t.isSameKey(w.option, d.option) && t.isSameKey(d.option, w.option) }
+			isEqual := func(w declaredValue) bool { return t.isSameKey(w.option, d.option) }
 			if equal := slices.IndexFunc(winners[first:], isEqual); t.isAbout(d.option, options) {
 				continue
 			} else if equal < 0 {
@@ -285,13 +285,19 @@ func haveEqualRank(a, b rule) bool {
 	return a.profile.Name != b.profile.Name && a.profile.spec.Priority == b.profile.spec.Priority
 }
 
-// isSameKey reports whether two options set the same thing, as the merge defines it.
+// isSameKey reports whether two options set the same thing, as the merge defines it. An option that includes another one, as noac includes sync, sets
+// more.
 func (t target) isSameKey(a, b string) bool {
-	return t.isRival(a, b) || t.options.AreRelated(a, b) && !t.options.Join([]string{a}, []string{b}).Changed
+	if !t.options.AreRelated(a, b) {
+		return false
+	}
+	first, second := t.options.Join([]string{a}, []string{b}), t.options.Join([]string{b}, []string{a})
+	return len(first.Skipped)+len(second.Skipped) > 0 || !first.Changed && !second.Changed
 }
 
+// isRival reports whether two options set different values of the same thing.
 func (t target) isRival(a, b string) bool {
-	return t.options.AreRelated(a, b) && len(t.options.Join([]string{a}, []string{b}).Skipped)+len(t.options.Join([]string{b}, []string{a}).Skipped) > 0
+	return t.isSameKey(a, b) && len(t.options.Join([]string{a}, []string{b}).Skipped)+len(t.options.Join([]string{b}, []string{a}).Skipped) > 0
 }
 
 // isAbout reports whether an option sets the same thing as any of the given ones.

@@ -142,6 +142,10 @@ func TestValuesAreDecidedOneByOne(t *testing.T) {
 			profiles: []v1alpha1.StorageClientProfile{profile("a", "hard"), profile("b", "hard", usesProfile)}, want: "hard"},
 		"local locks that another profile replaces let nolock in": {volume: "vers=3 local_lock=posix",
 			profiles: []v1alpha1.StorageClientProfile{profile("a", "nolock"), profile("b", "local_lock=all", usesProfile)}, want: "vers=3 nolock"},
+		"sync without noac, which the volume keeps out": {volume: "ac",
+			profiles: []v1alpha1.StorageClientProfile{profile("a", "sync noac")}, want: "ac sync", message: "ac stays ac (profile wants noac; onConflict: KeepVolume)"},
+		"sync of a lower priority without noac": {volume: "acdirmax=90",
+			profiles: []v1alpha1.StorageClientProfile{profile("a", "noac", priority(10)), profile("b", "sync")}, want: "acdirmax=90 sync"},
 		"sync stays with noac gone": {volume: "noac",
 			profiles: []v1alpha1.StorageClientProfile{profile("a", "sync"), profile("b", "acregmin=5", usesProfile)}, want: "acregmin=5 sync"},
 	} {

@@ -53,7 +53,8 @@ func (s *scope) withoutFormerClass() []string {
 	class, original := mountoptions.SplitOptions(s.Class), mountoptions.SplitOptions(s.base)
 	remaining := slices.DeleteFunc(slices.Clone(original), func(o string) bool {
 		maySet := s.target.options.Join(nil, []string{o}).Changed
-		return len(s.target.rivalsIn(class, o)) == 0 && (maySet || len(class) == 0) && !s.target.options.Protects(o)
+		values := lists.Each(s.target.options.Settings([]string{o}), func(s mountoptions.Setting) string { return s.Option })
+		return len(s.target.rivalsIn(class, values...)) == 0 && (maySet || len(class) == 0) && !s.target.options.Protects(o)
 	})
 	if len(remaining) == len(original) {
 		return s.base

@@ -285,20 +285,19 @@ func haveEqualRank(a, b rule) bool {
 	return a.profile.Name != b.profile.Name && a.profile.spec.Priority == b.profile.spec.Priority
 }
 
-// isSameKey reports whether two options set the same thing, as the merge defines it. An option that includes another one, as noac includes sync, sets
-// more.
-func (t target) isSameKey(a, b string) bool {
+// compare reports whether two options set the same thing, as the merge defines it, and whether the values differ. An option that includes another
+// one, as noac includes sync, sets more.
+func (t target) compare(a, b string) (isSame, differs bool) {
 	if !t.options.AreRelated(a, b) {
-		return false
+		return false, false
 	}
 	first, second := t.options.Join([]string{a}, []string{b}), t.options.Join([]string{b}, []string{a})
-	return len(first.Skipped)+len(second.Skipped) > 0 || !first.Changed && !second.Changed
+	differs = len(first.Skipped)+len(second.Skipped) > 0
+	return differs || !first.Changed && !second.Changed, differs
 }
 
-// isRival reports whether two options set different values of the same thing.
-func (t target) isRival(a, b string) bool {
-	return t.isSameKey(a, b) && len(t.options.Join([]string{a}, []string{b}).Skipped)+len(t.options.Join([]string{b}, []string{a}).Skipped) > 0
-}
+func (t target) isSameKey(a, b string) bool { isSame, _ := t.compare(a, b); return isSame }
+func (t target) isRival(a, b string) bool   { _, differs := t.compare(a, b); return differs }
 
 // isAbout reports whether an option sets the same thing as any of the given ones.
 func (t target) isAbout(option string, options []string) bool {

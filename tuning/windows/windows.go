@@ -146,9 +146,7 @@ func (s Set) At(now time.Time) (open bool, nextCheck time.Time) {
 // nextOpening returns the first opening after a time. Zero if there is none.
 func (w Window) nextOpening(t time.Time) time.Time {
 	if w.schedule.Hour&everyValue != 0 {
-		schedule := *w.schedule
-		schedule.Location = w.zone
-		return schedule.Next(t)
+		return w.nextRealHour(t)
 	}
 	// After a change back, local times occur a second time: skip openings in the past.
 	for wall := w.schedule.Next(wallClock(t.In(w.zone))); !wall.IsZero(); wall = w.schedule.Next(wall) {
@@ -157,6 +155,26 @@ func (w Window) nextOpening(t time.Time) time.Time {
 		}
 	}
 	return time.Time{}
+}
+
+// nextRealHour returns the first opening of an hourly schedule after a time. Between two changes of the clock, local time and real time advance
+// equally. cron's own search in a zone misses the rest of a day whose midnight the clock skips.
+func (w Window) nextRealHour(t time.Time) time.Time {
+	at, after := t, wallClock(t.In(w.zone))
+	for {
+		next := w.schedule.Next(after)
+		if next.IsZero() {
+			return next
+		}
+		local := at.In(w.zone)
+		start := at.Add(next.Sub(wallClock(local)))
+		_, change := local.ZoneBounds()
+		if change.IsZero() || start.Before(change) {
+			return start
+		}
+		// An opening at the change itself counts.
+		at, after = change, wallClock(change.In(w.zone)).Add(-time.Nanosecond)
+	}
 }
 
 // wallClock returns the local time as if it were UTC.

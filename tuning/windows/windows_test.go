@@ -2,6 +2,7 @@ package windows
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,41 @@ func TestAtAgreesWithItsNextCheck(t *testing.T) {
 			}
 			now = again
 		}
+	}
+}
+
+// The clock skips midnight of the day, or an hour of it. An hourly window opens at every real hour of the day, as a walk over all minutes shows.
+func TestHourlyWindowsOpenOnADayWithAChange(t *testing.T) {
+	for zone, test := range map[string]struct{ schedule, day string }{
+		"Africa/Cairo":        {"0 * * * 5", "2026-04-24T00:00:00Z"},
+		"Asia/Beirut":         {"0 * * * 0", "2026-03-29T00:00:00Z"},
+		"America/Santiago":    {"0 * * * 0", "2026-09-06T00:00:00Z"},
+		"Atlantic/Azores":     {"*/20 * * * 0", "2026-03-29T00:00:00Z"},
+		"America/Havana":      {"0 * * * 0", "2026-11-01T00:00:00Z"},
+		"Australia/Lord_Howe": {"15,45 * * * 0", "2026-10-04T00:00:00Z"},
+		"Asia/Kathmandu":      {"0 * 1-7 * *", "2026-03-01T00:00:00Z"},
+		"Pacific/Chatham":     {"0 * * * 1-5", "2026-04-06T00:00:00Z"},
+	} {
+		t.Run(zone, func(t *testing.T) {
+			w, err := Parse(window(test.schedule, 10*time.Minute, zone))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want, got []time.Time
+			from := timeOf(t, test.day).AddDate(0, 0, -3)
+			until := from.AddDate(0, 0, 10)
+			for at := from.Add(time.Minute); at.Before(until); at = at.Add(time.Minute) {
+				if wall := wallClock(at.In(w.zone)); w.schedule.Next(wall.Add(-time.Second)).Equal(wall) {
+					want = append(want, at)
+				}
+			}
+			for at := w.nextOpening(from); at.Before(until); at = w.nextOpening(at) {
+				got = append(got, at.UTC())
+			}
+			if !slices.EqualFunc(got, want, time.Time.Equal) || len(want) == 0 {
+				t.Errorf("got openings %v, want %v", got, want)
+			}
+		})
 	}
 }
 

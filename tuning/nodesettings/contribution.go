@@ -140,8 +140,8 @@ func SlotsFor(nconnect int) int {
 	}
 }
 
-// profileNconnect returns the largest nconnect that the profile declares, for volumes or for the host's mounts. Zero if it
-// declares none.
+// profileNconnect returns the largest nconnect that the profile declares for a client of NFS, for volumes or for the host's mounts. Zero
+// if it declares none.
 func profileNconnect(p *v1alpha1.StorageClientProfile) int {
 	declared := lists.Each(p.Spec.Volumes, func(rule v1alpha1.VolumeRule) []v1alpha1.MountOption { return rule.MountOptions })
 	for _, entry := range ptr.Deref(p.Spec.Node, v1alpha1.NodeTuning{}).NFSMountDefaults {
@@ -149,8 +149,10 @@ func profileNconnect(p *v1alpha1.StorageClientProfile) int {
 	}
 	largest := 0
 	for _, options := range declared {
-		n, _ := mountoptions.NFS.Nconnect(Options(options))
-		largest = max(largest, n)
+		for _, client := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.EFS, mountoptions.VAST} {
+			n, _ := client.Nconnect(Options(options))
+			largest = max(largest, n)
+		}
 	}
 	return largest
 }

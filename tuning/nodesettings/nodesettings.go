@@ -52,7 +52,7 @@ type candidate struct {
 }
 
 // Merge returns the settings of a node that these profiles match. The profiles must be valid; their order does not matter. For
-// each key, the highest priority wins. If profiles of equal priority disagree, the current setting in current stays; without a
+// each key, the highest priority wins. Two sysctls of which the kernel keeps only one are one key. If profiles of equal priority disagree, the current setting in current stays; without a
 // current setting, the key is not set. Minimums of sysctls merge to the largest of all profiles, number by number; see
 // pickCandidate. If several profiles of one priority declare the same value, the setting belongs to the first of them by name. It
 // is restored on removal only if all of them declare Restore.
@@ -60,8 +60,7 @@ func Merge(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.NodeSett
 	return MergeHolding(profiles, current, nil)
 }
 
-// MergeHolding is Merge with some held profiles, by name. A held profile declares exactly its current settings, regardless of its
-// spec.
+// MergeHolding is Merge with some held profiles, by name. A held profile declares exactly its current settings: see HeldSettings.
 func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.NodeSetting, heldProfiles sets.Set[string]) Result {
 	nconnect := 0
 	for i := range profiles {
@@ -71,16 +70,17 @@ func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.N
 	for i := range profiles {
 		settings := contribution(&profiles[i], nconnect)
 		if heldProfiles.Has(profiles[i].Name) {
-			settings = lists.Filter(current, func(s v1alpha1.NodeSetting) bool { return s.Profile == profiles[i].Name })
+			settings = HeldSettings(&profiles[i], current)
 		}
 		for _, setting := range settings {
-			byKey[setting.Key] = append(byKey[setting.Key], candidate{setting, catalogue.ParseValue(setting.Value), profiles[i].Spec.Priority})
+			key := min(setting.Key, cmp.Or(catalogue.CounterpartKey(setting.Key), setting.Key))
+			byKey[key] = append(byKey[key], candidate{setting, catalogue.ParseValue(setting.Value), profiles[i].Spec.Priority})
 		}
 	}
 	var result Result
 	var decided []candidate
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		winner, conflict := pickCandidate(byKey[key], settingOf(current, key))
+		winner, conflict := pickOfPair(byKey[key], current)
 		if conflict != nil {
 			result.Conflicts = append(result.Conflicts, *conflict)
 		}
@@ -93,6 +93,20 @@ func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.N
 	return result
 }
 
+// HeldSettings returns the settings of a held profile: its current ones, regardless of its spec, and those that it shares. It shares a current
+// setting of another profile with the value that it declares, or with a minimum that covers its own.
+func HeldSettings(p *v1alpha1.StorageClientProfile, current []v1alpha1.NodeSetting) []v1alpha1.NodeSetting {
+	declared := Settings(p)
+	return lists.Pick(current, func(s v1alpha1.NodeSetting) (v1alpha1.NodeSetting, bool) {
+		if s.Profile == p.Name {
+			return s, true
+		}
+		shared := settingOf(declared, s.Key)
+		want, have := catalogue.ParseValue(shared.Value), catalogue.ParseValue(s.Value)
+		return shared, shared.Key != "" && (want == have || want.AtLeast && have.AtLeast && text.Covers(have.Text, want.Text))
+	})
+}
+
 func settingOf(settings []v1alpha1.NodeSetting, key string) v1alpha1.NodeSetting {
 	if i := slices.IndexFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key }); i >= 0 {
 		return settings[i]
@@ -100,13 +114,23 @@ func settingOf(settings []v1alpha1.NodeSetting, key string) v1alpha1.NodeSetting
 	return v1alpha1.NodeSetting{}
 }
 
-// pickCandidate selects the winner among the candidates for one key. The winner has no key if the key is not set. An exact value
-// wins if it satisfies all minimums, and against minimums of lower priority. It loses against a larger minimum of higher priority.
-// Against a larger minimum of equal priority, it is a conflict.
-func pickCandidate(candidates []candidate, current v1alpha1.NodeSetting) (candidate, *Conflict) {
+// pickOfPair selects the winner among the candidates for one key, or for the two keys of a pair. The highest priority selects the parameter of a pair.
+func pickOfPair(candidates []candidate, current []v1alpha1.NodeSetting) (candidate, *Conflict) {
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.Profile, b.Profile))
 	})
+	top := topOf(candidates)
+	isOther := func(c candidate) bool { return c.Key != top[0].Key }
+	if at := slices.IndexFunc(top, isOther); at >= 0 {
+		return settleConflict(top, cmp.Or(settingOf(current, top[0].Key), settingOf(current, top[at].Key)))
+	}
+	return pickCandidate(slices.DeleteFunc(candidates, isOther), settingOf(current, top[0].Key))
+}
+
+// pickCandidate selects the winner among the sorted candidates for one key. The winner has no key if the key is not set. An exact value
+// wins if it satisfies all minimums, and against minimums of lower priority. It loses against a larger minimum of higher priority.
+// Against a larger minimum of equal priority, it is a conflict.
+func pickCandidate(candidates []candidate, current v1alpha1.NodeSetting) (candidate, *Conflict) {
 	minimums, exact := splitMinimums(candidates)
 	if len(exact) == 0 {
 		return joinMinimums(minimums), nil
@@ -163,16 +187,26 @@ func pickExact(candidates []candidate, current v1alpha1.NodeSetting) (candidate,
 	return joinCandidates(top), nil
 }
 
-// settleConflict keeps the current setting if candidates disagree.
+// settleConflict keeps the current setting if candidates disagree. If they are for both keys of a pair, the values name the parameter.
 func settleConflict(top []candidate, current v1alpha1.NodeSetting) (candidate, *Conflict) {
-	conflict := &Conflict{
-		Key: top[0].Key, Kept: current.Value, Profiles: lists.Each(top, func(c candidate) string { return c.Profile }),
-		Values: lists.Each(top, func(c candidate) string { return c.Value }),
+	conflict := &Conflict{Key: top[0].Key, Kept: current.Value, Profiles: lists.Each(top, func(c candidate) string { return c.Profile })}
+	isPair := slices.ContainsFunc(top, func(c candidate) bool { return c.Key != top[0].Key })
+	conflict.Values = lists.Each(top, func(c candidate) string {
+		if isPair {
+			return c.Key + "=" + c.Value
+		}
+		return c.Value
+	})
+	if isPair {
+		conflict.Key = min(conflict.Key, catalogue.CounterpartKey(conflict.Key))
+	}
+	if isPair && current.Key != "" {
+		conflict.Kept = current.Key + "=" + current.Value
 	}
 	if current.Key == "" {
 		return candidate{}, conflict
 	}
-	agreed := slices.DeleteFunc(slices.Clone(top), func(c candidate) bool { return c.Value != current.Value })
+	agreed := slices.DeleteFunc(slices.Clone(top), func(c candidate) bool { return c.Key != current.Key || c.Value != current.Value })
 	if len(agreed) > 0 {
 		return joinCandidates(agreed), conflict
 	}

@@ -10,10 +10,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/check"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // profile returns a profile with a priority and the changes of the options.
@@ -206,6 +208,26 @@ func TestMerge(t *testing.T) {
 		"over 8 connections a lower priority may set one": {
 			profiles: profiles{profile("a", 1, maxSlots(fromNconnect), volume("nconnect=16")), profile("b", 0, maxSlots("128"))},
 			want:     []string{"module/sunrpc/tcp_max_slot_table_entries=128 b"}},
+		"over 16 connections, which only VAST's client has, no limit is set": {
+			profiles: profiles{profile("a", 1, maxSlots(fromNconnect)), profile("b", 0, volume("nconnect=32"))}},
+		"of a pair, the parameter with the higher priority is set": {
+			profiles: profiles{profile("a", 0, sysctl("vm.dirty_bytes", "268435456")), profile("b", 100, sysctl("vm.dirty_ratio", "20"))},
+			inForce:  []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_bytes", Value: "268435456", Profile: "a", OnRemoval: v1alpha1.DeletionRestore}},
+			want:     []string{"sysctl/vm.dirty_ratio=20 b"}},
+		"of a pair of equal priority, the effective parameter stays": {
+			profiles: profiles{profile("a", 0, sysctl("vm.dirty_bytes", "268435456")), profile("b", 0, sysctl("vm.dirty_ratio", "20"))},
+			inForce:  []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "b", OnRemoval: v1alpha1.DeletionRestore}},
+			want:     []string{"sysctl/vm.dirty_ratio=20 b"},
+			conflicts: []Conflict{{Key: "sysctl/vm.dirty_bytes", Profiles: []string{"a", "b"},
+				Values: []string{"sysctl/vm.dirty_bytes=268435456", "sysctl/vm.dirty_ratio=20"}, Kept: "sysctl/vm.dirty_ratio=20"}}},
+		"of a pair of equal priority, neither is set without an effective one": {
+			profiles: profiles{profile("a", 0, sysctl("vm.overcommit_ratio", "80")), profile("b", 0, sysctl("vm.overcommit_kbytes", "1048576"))},
+			conflicts: []Conflict{{Key: "sysctl/vm.overcommit_kbytes", Profiles: []string{"a", "b"},
+				Values: []string{"sysctl/vm.overcommit_ratio=80", "sysctl/vm.overcommit_kbytes=1048576"}}}},
+		"a pair of a higher priority settles the conflict below it": {
+			profiles: profiles{profile("a", 0, sysctl("vm.dirty_bytes", "268435456")), profile("b", 0, sysctl("vm.dirty_ratio", "20")),
+				profile("c", 1, sysctl("vm.dirty_ratio", "10")), profile("d", 2, sysctl("vm.dirty_bytes", "536870912"))},
+			want: []string{"sysctl/vm.dirty_bytes=536870912 d"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Merge(test.profiles, test.inForce)
@@ -214,6 +236,36 @@ func TestMerge(t *testing.T) {
 			hash, bootHash := Hashes(got.Settings)
 			if got.Hash != hash || got.BootHash != bootHash {
 				t.Errorf("got hashes %s, %s; want %s, %s", got.Hash, got.BootHash, hash, bootHash)
+			}
+		})
+	}
+}
+
+// Two profiles declare the same setting, which belongs to the first. Then the second one is held, and the first one is deleted.
+func TestAHeldProfileKeepsTheSettingsThatItShares(t *testing.T) {
+	type change = func(*v1alpha1.StorageClientProfileSpec)
+	for name, test := range map[string]struct {
+		a, b change
+		want []string
+	}{
+		"a sysctl":                       {sysctl("vm.swappiness", "10"), sysctl("vm.swappiness", "10"), []string{"sysctl/vm.swappiness=10 b"}},
+		"a kernel argument":              {argument("ihash_entries=16777216"), argument("ihash_entries=16777216"), []string{keyIhash + "=16777216 b"}},
+		"a minimum that covers its own":  {atLeast("net.core.rmem_max", "16777216"), atLeast("net.core.rmem_max", "8388608"), []string{keyRmem + "=at-least 8388608 b"}},
+		"a minimum of its own":           {atLeast("net.core.rmem_max", "8388608"), atLeast("net.core.rmem_max", "16777216"), []string{keyRmem + "=at-least 16777216 b"}},
+		"another value is not shared":    {sysctl("vm.swappiness", "10"), sysctl("vm.swappiness", "20"), nil},
+		"a key that it does not declare": {sysctl("vm.swappiness", "10"), sysctl("vm.laptop_mode", "0"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := profile("a", 1, test.a), profile("b", 0, test.b)
+			current := lists.Filter(Merge([]v1alpha1.StorageClientProfile{a, b}, nil).Settings, func(s v1alpha1.NodeSetting) bool { return s.Key != "sysctl/vm.laptop_mode" })
+			held := sets.New("b")
+			both := MergeHolding([]v1alpha1.StorageClientProfile{a, b}, current, held)
+			if diff := cmp.Diff(current, both.Settings); diff != "" {
+				t.Errorf("settings after the hold (-before +after):\n%s", diff)
+			}
+			alone := MergeHolding([]v1alpha1.StorageClientProfile{b}, both.Settings, held)
+			if diff := cmp.Diff(test.want, lines(alone.Settings), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("settings after the deletion (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -77,19 +77,12 @@ func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) 
 	return problems
 }
 
-// coupled are pairs of sysctls of which the kernel keeps one: setting one of them sets the other to 0.
-var coupled = map[string]string{
-	"vm.dirty_bytes":            "vm.dirty_ratio",
-	"vm.dirty_background_bytes": "vm.dirty_background_ratio",
-}
-
 // checkCoupled finds sysctls that would reset each other indefinitely.
 func checkCoupled(p *v1alpha1.StorageClientProfile) (problems []Problem) {
 	declaredByKey := lists.Map(declarations(p, 0), func(d declaration) (string, declaration) { return d.key, d })
-	for _, name := range slices.Sorted(maps.Keys(coupled)) {
-		one, first := declaredByKey[catalogue.SysctlKey(name)]
-		other, second := declaredByKey[catalogue.SysctlKey(coupled[name])]
-		if first && second {
+	for _, key := range slices.Sorted(maps.Keys(declaredByKey)) {
+		one := declaredByKey[key]
+		if other, both := declaredByKey[catalogue.CounterpartKey(key)]; both && key < other.key {
 			problems = append(problems, Problem{Field: one.field, Value: one.text,
 				Message: fmt.Sprintf("excludes %s, which is %q: setting one sets the other to 0; remove one of them", other.field, other.text)})
 		}

@@ -6,23 +6,13 @@ import (
 	"fmt"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
-// counterparts are pairs of parameters: the kernel clears one when the other is written. The parameter that is not 0 is effective (torvalds/linux
-// mm/page-writeback.c and mm/util.c). vm.dirty_bytes and vm.dirty_background_bytes do not accept 0. A 0 in vm.dirty_ratio that the kernel has not set
+// Counterpart implements host.Subject. vm.dirty_bytes and vm.dirty_background_bytes do not accept 0. A 0 in vm.dirty_ratio that the kernel has not set
 // itself makes every write wait for the disk.
-var counterparts = map[string]string{
-	"vm.dirty_ratio":            "vm.dirty_bytes",
-	"vm.dirty_bytes":            "vm.dirty_ratio",
-	"vm.dirty_background_ratio": "vm.dirty_background_bytes",
-	"vm.dirty_background_bytes": "vm.dirty_background_ratio",
-	"vm.overcommit_ratio":       "vm.overcommit_kbytes",
-	"vm.overcommit_kbytes":      "vm.overcommit_ratio",
-}
-
-// Counterpart implements host.Subject.
-func (s *Subject) Counterpart(name string) string { return counterparts[name] }
+func (s *Subject) Counterpart(name string) string { return catalogue.Counterpart(name) }
 
 func namesOf(settings []host.Setting) map[string]bool {
 	return lists.Map(settings, func(setting host.Setting) (name string, isSet bool) { return setting.Name, true })

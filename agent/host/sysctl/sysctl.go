@@ -11,6 +11,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -336,7 +337,7 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 // findOverride returns the assignment that replaces a setting, or clears it through its counterpart. before is the value before its line is written.
 func findOverride(set map[string]assignment, setting host.Setting, before string) (assignment, bool) {
 	winner, found := set[DottedName(setting.Name)]
-	other := counterparts[setting.Name]
+	other := catalogue.Counterpart(setting.Name)
 	if cleared, ok := set[other]; ok && cleared.value != "" && kernelValue(other, cleared.value, "1") != "0" {
 		winner, found = assignment{file: cleared.file, line: cleared.line, value: "0"}, true
 	}

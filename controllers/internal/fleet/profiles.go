@@ -133,7 +133,7 @@ type Desired struct {
 // priority disagree, the current value stays. clientNode is nil if the node is not managed.
 func (s *ProfileSet) Desired(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) Desired {
 	inForce := currentSettings(clientNode)
-	contributing := s.heldSources(inForce)
+	contributing := s.heldSources(node, inForce)
 	hasHeld := len(contributing) > 0
 	contributing = append(contributing, lists.Filter(s.Selecting(node), func(p *Profile) bool { return p.Phase == match.Active })...)
 	slices.SortFunc(contributing, byName)
@@ -142,18 +142,16 @@ func (s *ProfileSet) Desired(node *corev1.Node, clientNode *v1alpha1.StorageClie
 	return wanted
 }
 
-// heldSources returns the Held profiles whose settings the node has.
-func (s *ProfileSet) heldSources(inForce []v1alpha1.NodeSetting) []*Profile {
-	if !s.hasHeld {
+// heldSources returns the Held profiles whose settings the node has. If a profile selects the node, this includes settings that it shares with
+// another one.
+func (s *ProfileSet) heldSources(node *corev1.Node, inForce []v1alpha1.NodeSetting) []*Profile {
+	if !s.hasHeld || len(inForce) == 0 {
 		return nil
 	}
-	var sources []*Profile
-	for _, setting := range inForce {
-		if profile := s.byName[setting.Profile]; profile != nil && profile.Phase == match.Held && !slices.Contains(sources, profile) {
-			sources = append(sources, profile)
-		}
-	}
-	return sources
+	return lists.Filter(s.profiles, func(p *Profile) bool {
+		return p.Phase == match.Held && (slices.ContainsFunc(inForce, func(setting v1alpha1.NodeSetting) bool { return setting.Profile == p.Name }) ||
+			p.Selects(node) && len(nodesettings.HeldSettings(p.StorageClientProfile, inForce)) > 0)
+	})
 }
 
 // Selecting returns the profiles that select a node, regardless of their state, sorted by name.
@@ -191,7 +189,8 @@ func (s *ProfileSet) mergeProfiles(profiles []*Profile, names string, hasHeld bo
 		return s.mergeUncached(profiles, inForce)
 	}
 	keys := s.disputed.Share(names, func() []string {
-		return lists.Each(s.mergeUncached(profiles, inForce).Conflicts, func(conflict nodesettings.Conflict) string { return conflict.Key })
+		disputed := lists.Each(s.mergeUncached(profiles, inForce).Conflicts, func(conflict nodesettings.Conflict) string { return conflict.Key })
+		return append(disputed, lists.Each(disputed, catalogue.CounterpartKey)...)
 	})
 	return s.merged.Share(names+describeCurrent(keys, inForce), func() nodesettings.Result { return s.mergeUncached(profiles, inForce) })
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/knownbad"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/serverhealth"
@@ -217,7 +218,7 @@ func batchOf(r reading, answers []serverhealth.Probe) serverhealth.Batch {
 	}
 	aboutServers := lists.Filter(r.lines, func(line kernellog.Line) bool { return line.Server != "" })
 	batch.Lines = lists.Each(aboutServers, func(line kernellog.Line) serverhealth.Line {
-		return serverhealth.Line{Server: line.Server, At: r.at.Add(-line.Age), Responds: line.Responds}
+		return serverhealth.Line{Server: drivers.ServerIdentity(line.Server), At: r.at.Add(-line.Age), Responds: line.Responds}
 	})
 	return batch
 }

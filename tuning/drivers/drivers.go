@@ -7,6 +7,7 @@ package drivers
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -55,7 +56,7 @@ type Source struct {
 	Driver string
 	// Protocol is empty if the table does not contain the driver, or if the operator does not support the protocol.
 	Protocol v1alpha1.VolumeProtocol
-	// Server is the host name or address in the volume. Empty if the volume does not contain it.
+	// Server is the host name or address in the volume, as ServerIdentity returns it. Empty if the volume does not contain it.
 	Server string
 	// FSType is the file system type of a block volume, for example xfs.
 	FSType string
@@ -63,10 +64,20 @@ type Source struct {
 	Client Client
 }
 
+// ServerIdentity returns the same text for all spellings of a server's name or address: a name in lower case without a final dot, and an IPv6 address
+// without brackets, in its short form.
+func ServerIdentity(server string) string {
+	bare := strings.TrimSuffix(strings.TrimPrefix(server, "["), "]")
+	if address, err := netip.ParseAddr(bare); err == nil {
+		return address.String()
+	}
+	return strings.TrimSuffix(strings.ToLower(server), ".")
+}
+
 // NconnectRejection explains why rules must not add nconnect: to mount.aznfs, or to Azure Blob without it. Empty if they may. Source: check_nconnect
 // in src/nfsv3mountscript.sh of Azure/AZNFS-mount; Azure Blob, NFS 3.0 known issues; the endpoints of storage accounts in all clouds of Azure.
 func (s Source) NconnectRejection() string {
-	server := "." + strings.ToLower(s.Server)
+	server := "." + s.Server
 	if s.Client == ClientAZNFS || s.Protocol == nfs && (strings.Contains(server, ".blob.core.") || strings.Contains(server, ".blob.storage.azure.")) {
 		return "mount.aznfs rejects nconnect on kernels without Azure's patch, and without mount.aznfs directory listings are wrong"
 	}
@@ -276,7 +287,7 @@ var inOrder = []v1alpha1.VolumeProtocol{nfs, smb, block}
 // Source returns the source of a volume, based on the table.
 func (v Volume) Source() Source {
 	r := v.row()
-	source := Source{Driver: v.Driver, FSType: v.FSType, Protocol: r.protocol, Server: r.server.in(v), Client: r.client}
+	source := Source{Driver: v.Driver, FSType: v.FSType, Protocol: r.protocol, Server: ServerIdentity(r.server.in(v)), Client: r.client}
 	if r.fsType.read != nil && source.Protocol == block {
 		source.FSType = r.fsType.in(v)
 	}

@@ -329,3 +329,36 @@ func TestNamesThatTheManagerIsGiven(t *testing.T) {
 		})
 	}
 }
+
+// spellings are names and addresses of servers, each in several spellings.
+var spellings = map[string][]string{
+	"filer.example.com": {"filer.example.com", "filer.example.com.", "FILER.example.com", "Filer.Example.Com."},
+	"fd00::1":           {"fd00::1", "[fd00::1]", "fd00:0:0::1", "FD00:0000::0001", "[fd00:0:0:0:0:0:0:1]"},
+	"fe80::1%eth0":      {"fe80::1%eth0", "[fe80::1%eth0]"},
+	"192.0.2.1":         {"192.0.2.1"},
+}
+
+func TestServerIdentity(t *testing.T) {
+	for want, all := range spellings {
+		for _, server := range all {
+			if got := ServerIdentity(server); got != want {
+				t.Errorf("%s: got %s, want %s", server, got, want)
+			}
+			for driver, v := range map[string]Volume{
+				"kubernetes.io/nfs": {Host: server, Path: "/data"},
+				"nfs.csi.k8s.io":    {Attributes: map[string]string{"server": server, "share": "/data"}},
+				"smb.csi.k8s.io":    {Attributes: map[string]string{"source": "//" + server + "/share"}},
+			} {
+				v.Driver = driver
+				if got := v.Source().Server; got != want {
+					t.Errorf("%s, volume of %s: got %s, want %s", server, driver, got, want)
+				}
+			}
+		}
+	}
+	for _, different := range []string{"filer", "filer.example.com:20049", "010.0.2.1", "::ffff:192.0.2.1", ""} {
+		if got := ServerIdentity(different); got != different {
+			t.Errorf("%q: got %q", different, got)
+		}
+	}
+}

@@ -17,7 +17,7 @@ var places = map[string]place{
 	"specServer":  {"spec.nfs.server", host},
 	"specPath":    {"spec.nfs.path", func(v Volume) string { return v.Path }},
 	"specPortal":  {"spec.iscsi.targetPortal", host},
-	"nfsServer":   {"attribute server", func(v Volume) string { return strings.Trim(v.attribute("server"), "[]") }},
+	"nfsServer":   attribute("server"),
 	"nfsPath":     {"attributes share and subDir", sharePath},
 	"uncServer":   {"attribute source", hostOfUNC},
 	"azureServer": azureServerOf("file"),

@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/counters"
+	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -133,7 +134,7 @@ func NameOn(node, server string) string {
 	if counters.IsTunnel(server) {
 		return server + " on " + node
 	}
-	return server
+	return drivers.ServerIdentity(server)
 }
 
 func addNode(clientNode *v1alpha1.StorageClientNode, of func(string, v1alpha1.ServerProtocol) *tally) {

@@ -83,6 +83,16 @@ func TestNodesWithDuplicateNFSv4ClientIDs(t *testing.T) {
 	}
 }
 
+// Agents of the release before report servers as the mounts spell them.
+func TestAServerInTwoSpellingsIsOneServer(t *testing.T) {
+	got := Build([]v1alpha1.StorageClientNode{
+		node("a", nil, mount("FILER.example.com.", "NFSv4.1", "pv1", 1, 64)), node("b", nil, mount("filer.example.com", "NFSv4.1", "pv2", 1, 64)),
+	}, nil)
+	if len(got) != 1 || got[0].Server != "filer.example.com" || got[0].Nodes != 2 {
+		t.Errorf("got %+v, want one server", got)
+	}
+}
+
 // A tunnel is a process on the node: the same address on another node leads to another server.
 func TestATunnelBelongsToItsNode(t *testing.T) {
 	for _, name := range []string{"127.0.0.1:20049", "127.0.0.2:20049", "[::1]:20049", "localhost:20050", "efs.local:20049", "127.0.0.1", "::1", "localhost", "[::ffff:127.0.0.1]:20049"} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/tuning/counters"
+	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -260,7 +261,7 @@ func (r Reader) addSessions(found map[string]*ServerCounters) {
 	for _, server := range smb {
 		address, _, _ := net.SplitHostPort(server.Address)
 		for i, session := range sessions {
-			if !strings.EqualFold(session.name, server.Server) && !sameAddress(session.name, address) {
+			if drivers.ServerIdentity(session.name) != server.Server && !sameAddress(session.name, address) {
 				continue
 			}
 			server.RequestsKnown = true
@@ -275,7 +276,7 @@ func (r Reader) addSessions(found map[string]*ServerCounters) {
 		}
 		server.Requests = server.Requests[:min(len(server.Requests), maxRequests)]
 		for share, operations := range shares {
-			if strings.HasPrefix(share, `\\`+strings.ToLower(server.Server)+`\`) {
+			if strings.HasPrefix(share, `\\`+server.Server+`\`) {
 				server.Operations += operations
 			}
 		}

@@ -111,8 +111,8 @@ func TestCounters(t *testing.T) {
 			},
 		},
 		{
-			Ask:    connect.Server{Name: "Filer", Address: "10.0.0.9:445", Protocol: connect.SMB},
-			Server: "Filer", Protocol: connect.SMB,
+			Ask:    connect.Server{Name: "filer", Address: "10.0.0.9:445", Protocol: connect.SMB},
+			Server: "filer", Protocol: connect.SMB,
 			Activity: counters.Activity{
 				Address: "10.0.0.9:445", RequestsKnown: true, Operations: 7,
 				Connections: []counters.Connection{{ID: "0/0"}, {ID: "0/1", Down: true}},

@@ -34,7 +34,7 @@ func TestSourcesOfTheMountTable(t *testing.T) {
 		"backslashes":                 {"cifs", `\134\134filer\134share\134sub`, "filer", "/share/sub"},
 		"slashes of both kinds":       {"cifs", `//filer\134share/sub\134x`, "filer", "/share/sub/x"},
 		"a user is part of the name":  {"cifs", "//user@filer/share", "user@filer", "/share"},
-		"an IPv6 address in brackets": {"cifs", "//[::1]/x", "[::1]", "/x"},
+		"an IPv6 address in brackets": {"cifs", "//[::1]/x", "::1", "/x"},
 		"an IPv6 address":             {"cifs", "//fd00::2/x", "fd00::2", "/x"},
 		"a share with a blank":        {"cifs", `//filer/my\040share`, "filer", "/my share"},
 		"a share with a dollar":       {"cifs", "//filer/c$", "filer", "/c$"},

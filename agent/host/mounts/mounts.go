@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -248,21 +249,21 @@ func isNFS(fsType string) bool { return fsType == "nfs" || fsType == "nfs4" }
 
 func isSMB(fsType string) bool { return fsType == "cifs" || fsType == "smb3" }
 
-// splitSource splits a source like the kernel: "server:path" and "[fe80::1]:path" at the first colon outside brackets (nfs_parse_devname), and
-// "//server/share" with either kind of slash (smb3_parse_devname).
+// splitSource returns the identity of the server in a source, and its path. It splits like the kernel: "server:path" and "[fe80::1]:path" at the
+// first colon outside brackets (nfs_parse_devname), and "//server/share" with either kind of slash (smb3_parse_devname).
 func splitSource(line Entry) (server, export string) {
 	switch {
 	case isNFS(line.FSType):
 		name := line.Source
 		if host, rest, found := strings.Cut(name, "]"); found && strings.HasPrefix(host, "[") && strings.HasPrefix(rest, ":") {
-			return host[1:], rest[1:]
+			return drivers.ServerIdentity(host[1:]), rest[1:]
 		}
 		name, export, _ = strings.Cut(name, ":")
 		name, _, _ = strings.Cut(name, ",")
-		return name, export
+		return drivers.ServerIdentity(name), export
 	case isSMB(line.FSType):
 		server, export, _ = strings.Cut(strings.Trim(strings.ReplaceAll(line.Source, `\`, "/"), "/"), "/")
-		return server, "/" + export
+		return drivers.ServerIdentity(server), "/" + export
 	}
 	return "", ""
 }

@@ -56,7 +56,7 @@ func parseShares(data string) (shares []share) {
 	for text := range strings.Lines(data) {
 		fields := strings.Fields(text)
 		if len(fields) >= 2 && strings.HasSuffix(fields[0], ")") && strings.HasPrefix(fields[1], `\\`) {
-			shares, read, written = append(shares, share{name: strings.ToLower(strings.TrimRight(fields[1], `\`))}), 0, 0
+			shares, read, written = append(shares, share{name: shareName(splitSource(Entry{FSType: "cifs", Source: fields[1]}))}), 0, 0
 			continue
 		}
 		if len(shares) == 0 || len(fields) < 5 {

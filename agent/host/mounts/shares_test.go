@@ -65,6 +65,13 @@ func TestRequestsOnAShare(t *testing.T) {
 	}
 }
 
+func TestAShareOfAServerInAnotherSpelling(t *testing.T) {
+	stats := strings.ReplaceAll(statsOfShares, `\\filer\`, `\\FILER.\`)
+	if operations, connections := CountsOfShare(stats, "//filer/first"); connections != 1 || len(operations) == 0 {
+		t.Errorf("got %d connections with operations %v, want 1 with operations", connections, operations)
+	}
+}
+
 // A CSI driver may mount a directory below a share. The kernel counts only per share.
 func TestMountsBelowAShareHaveItsCounts(t *testing.T) {
 	files := node(t)

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/tuning/drivers"
 )
 
 type term struct{ isSet, matches bool }
@@ -35,7 +35,7 @@ func volumeTerms(s *v1alpha1.VolumeSelector, pv *corev1.PersistentVolume) []term
 		{len(s.Drivers) > 0, slices.Contains(s.Drivers, source.Driver)},
 		{len(s.Protocols) > 0, slices.Contains(s.Protocols, source.Protocol)},
 		{len(s.FSTypes) > 0, slices.Contains(s.FSTypes, source.FSType)},
-		{len(s.Servers) > 0, slices.ContainsFunc(s.Servers, func(server string) bool { return strings.EqualFold(server, source.Server) })},
+		{len(s.Servers) > 0, slices.ContainsFunc(s.Servers, func(server string) bool { return drivers.ServerIdentity(server) == source.Server })},
 		{len(s.AccessModes) > 0, slices.ContainsFunc(pv.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
 			return slices.Contains(s.AccessModes, string(m))
 		})},

@@ -153,7 +153,7 @@ func demandOf(pv *corev1.PersistentVolume, options []string) demand {
 		return demand{}
 	}
 	transport := source.Options().Transport(volume.PassedOptions(options))
-	return demand{strings.ToLower(source.Server), connection{version: transport.Version, proto: transport.Proto, nconnect: transport.Nconnect}}
+	return demand{source.Server, connection{version: transport.Version, proto: transport.Proto, nconnect: transport.Nconnect}}
 }
 
 // VolumeIndex holds the server requests of all volumes, by volume. A new volume is evaluated among thousands without reading them. It is safe for

@@ -78,6 +78,33 @@ func TestAForeignNconnectWithholdsOnlyNconnect(t *testing.T) {
 	}
 }
 
+// A server in two spellings is one server: two profiles with different numbers of connections conflict.
+func TestTwoSpellingsOfAServerAreOneServer(t *testing.T) {
+	rule := func(name, class, nconnect string) v1alpha1.StorageClientProfile {
+		return builders.NFSProfile(name, []string{"nconnect=" + nconnect}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{class}}))
+	}
+	for _, names := range [][2]string{{"[fd00::1]", "fd00:0:0::1"}, {"filer.example.com", "FILER.example.com."}} {
+		one := builders.NFSVolume(nil)
+		one.Spec.NFS.Server = names[0]
+		other := builders.NFSVolume(nil, builders.CSI("nfs.csi.k8s.io", map[string]string{"server": names[1], "share": "/data"}), builders.Named("other"))
+		other.Spec.StorageClassName = "other"
+		all := profiles(rule("a", "nfs", "8"), rule("b", "other", "2"))
+		servers := NewServers()
+		evaluations := []*Evaluation{Evaluate(Input{Volume: one, Profiles: all}), Evaluate(Input{Volume: other, Profiles: all})}
+		for _, e := range evaluations {
+			servers.Add(e)
+		}
+		for _, e := range evaluations {
+			if v := servers.Evaluate(e); v.Action == ActionWrite || !v.Contested {
+				t.Errorf("%s and %s: PersistentVolume %s: got %s %v, want a conflict", names[0], names[1], e.Volume.Name, v.Action, v.Options)
+			}
+		}
+		if !Selects(&v1alpha1.VolumeSelector{Servers: []string{names[1]}}, one, nil) {
+			t.Errorf("selector.servers [%s] does not select a volume of %s", names[1], names[0])
+		}
+	}
+}
+
 // VAST's client opens up to 64 connections, the kernel's client up to 16.
 func TestConnectionsOfVAST(t *testing.T) {
 	attributes := map[string]string{"vip_pool_fqdn": "filer"}

@@ -132,5 +132,5 @@ func portalHost(portal string) string {
 	if i := strings.LastIndexByte(portal, ':'); i >= 0 && !strings.HasSuffix(portal, "]") {
 		portal = portal[:i]
 	}
-	return strings.Trim(portal, "[]")
+	return portal
 }

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -137,18 +138,27 @@ func Decode(entries map[string]string) map[string]*Record {
 		case err != nil || f.Set == "":
 		case key == failedKey(set, f.Server) && f.Server != "":
 			r := recordIn(records, f.Identity)
-			r.Rejected = with(r.Rejected, f.Server, f.Blame)
+			r.Rejected = with(r.Rejected, drivers.ServerIdentity(f.Server), f.Blame)
 		case key == failedKey(set, f.Server):
 			r := recordIn(records, f.Identity)
 			r.Blames = slices.DeleteFunc(append([]Blame{f.Blame}, f.More...), func(b Blame) bool { return b.Volume == "" })
 			r.isEarlier = f.State == ""
 		case key == setPrefix+set && json.Unmarshal([]byte(value), &known) == nil:
 			r := recordIn(records, f.Identity)
-			r.Evidence, r.Worked, r.Cleared, r.Closed = known.Evidence, known.Worked, known.Cleared, known.Closed
+			r.Evidence, r.Worked, r.Cleared, r.Closed = known.Evidence, byIdentity(known.Worked), known.Cleared, known.Closed
 		}
 	}
 	for _, r := range copies {
 		recordIn(out, r.Identity).Add(r)
+	}
+	return out
+}
+
+// byIdentity returns evidence by the identities of servers. The previous release recorded them as the volumes spell them.
+func byIdentity(worked map[string]Evidence) map[string]Evidence {
+	var out map[string]Evidence
+	for server, evidence := range worked {
+		out = with(out, drivers.ServerIdentity(server), evidence)
 	}
 	return out
 }

@@ -290,6 +290,24 @@ func TestEncodeAndDecode(t *testing.T) {
 	}
 }
 
+// The release before recorded servers as the volumes spell them. The next write replaces these entries.
+func TestRecordsOfAnotherSpellingAreFound(t *testing.T) {
+	for spelling, identity := range map[string]string{"FILER.example.com.": "filer.example.com", "[fd00::1]": "fd00::1"} {
+		for kind, state := range map[Kind]State{ProbeWorked: Works, ProbeRefused: Rejected} {
+			r := newRecord()
+			r.Next(Event{Kind: kind, Server: spelling, Blame: Blame{Text: "seen"}, At: noon})
+			former := r.Encode()
+			got := Decode(former)["abc"]
+			if got.State(identity) != state {
+				t.Errorf("%s: got state %s on %s, want %s", spelling, got.State(identity), identity, state)
+			}
+			if again := Decode(got.Encode())["abc"]; again.State(identity) != state {
+				t.Errorf("%s: got state %s after another write, want %s", spelling, again.State(identity), state)
+			}
+		}
+	}
+}
+
 func TestUnreadableEntriesAreSkipped(t *testing.T) {
 	good := stand(Suspected, traits{evidence: true}).Encode()
 	for key, text := range good {

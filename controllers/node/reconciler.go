@@ -63,7 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.Patience.Forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if !node.DeletionTimestamp.IsZero() || match.IsIgnored(&node) {
+	if match.IsIgnored(&node) {
 		return reconcile.Result{}, nil
 	}
 	clientNode, err := r.getClientNode(ctx, node.Name)
@@ -79,7 +79,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		clientNode = nil
 	}
 	snapshot, err := r.readSnapshot(ctx, &node, clientNode)
-	if err != nil {
+	// A Node may exist for long after its deletion was requested. It gets no further settings, but a restore.
+	if err != nil || !node.DeletionTimestamp.IsZero() && (clientNode == nil || snapshot.Desired.Managed) {
 		return reconcile.Result{}, err
 	}
 	next, err := r.passGate(ctx, snapshot, plan.For(snapshot))

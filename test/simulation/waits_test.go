@@ -29,7 +29,6 @@ var expectedToFail = map[string]string{
 	"a clock that is ahead while a node drains delays no node":              "WA5",
 	"a field that the API server drops is not written for ever":             "WA6",
 	"a node that is deleted before its permit is not lost to a reboot":      "WA7",
-	"a node that is being deleted is restored":                              "WA8",
 }
 
 const (

@@ -147,23 +147,26 @@ func (s Snapshot) planWithheld(spec v1alpha1.StorageClientNodeSpec, keys []strin
 }
 
 // planRelease plans the release of a node that no profile selects any longer. The agent restores the settings that are not retained, a reboot that
-// a profile requests removes kernel arguments, and then the StorageClientNode is deleted.
+// a profile requests removes kernel arguments, and then the StorageClientNode is deleted. A Node that is being deleted waits neither for an agent
+// that is gone nor for a reboot.
 func (s Snapshot) planRelease() Step {
 	spec, changed := s.withCurrentPolicies(s.ClientNode.Spec.Settings)
 	spec.Release = true
+	isLeaving := !s.Node.DeletionTimestamp.IsZero()
 	switch {
 	case !s.ClientNode.Spec.Release:
 		changesHost := slices.ContainsFunc(spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.OnRemoval != v1alpha1.DeletionRetain })
 		return Write{Spec: spec, Limited: s.Report.Silent == "" && changesHost}
 	case changed:
 		return Write{Spec: spec}
+	case s.Report.Silent != "" && isLeaving:
 	case s.Report.Silent != "":
 		return Stay{Note: "Waiting for the node's agent before restoring the node"}
 	case !s.ClientNode.Status.Restored || s.isUnobserved():
 		return Stay{Note: noteRestoring}
 	case fleet.IsDisrupted(s.Node, s.ClientNode):
 		return Stay{Note: "Waiting for the rollout to release the node"}
-	case s.ClientNode.Status.RebootRequired && s.wantsRestoreReboot():
+	case s.ClientNode.Status.RebootRequired && s.wantsRestoreReboot() && !isLeaving:
 		return Stay{Note: "Waiting for the reboot that restoreReboot requires"}
 	}
 	return Remove{}

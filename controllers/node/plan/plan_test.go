@@ -213,6 +213,28 @@ func TestFor(t *testing.T) {
 			}), profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); p.Spec.Rollout.Reboot.RestoreReboot = true })),
 			want: Stay{Note: "Waiting for the reboot that restoreReboot requires"},
 		},
+		"a Node that is being deleted gets its restore": {
+			in:   deletingNode(snapshotOf(upToDate, profile("a", leaving))),
+			want: Write{Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
+		},
+		"which it finishes while its agent works": {
+			in:   deletingNode(snapshotOf(released(rmemOfA), profile("a", leaving))),
+			want: Stay{Note: noteRestoring},
+		},
+		"an agent that is gone does not keep the object of a Node that is being deleted": {
+			in:   deletingNode(silentAgent(snapshotOf(released(rmemOfA), profile("a", leaving)))),
+			want: Remove{},
+		},
+		"it keeps the one of any other Node": {
+			in:   silentAgent(snapshotOf(released(rmemOfA), profile("a", leaving))),
+			want: Stay{Note: "Waiting for the node's agent before restoring the node"},
+		},
+		"no reboot is due on a Node that is being deleted": {
+			in: deletingNode(snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
+				clientNode.Status.Restored, clientNode.Status.RebootRequired = true, true
+			}), profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); p.Spec.Rollout.Reboot.RestoreReboot = true }))),
+			want: Remove{},
+		},
 		"a node that the rollout holds keeps its object": {
 			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
 				clientNode.Status.Restored = true
@@ -262,6 +284,17 @@ func TestFor(t *testing.T) {
 			check.Equal(t, "result", test.want, got, hashes)
 		})
 	}
+}
+
+func deletingNode(s Snapshot) Snapshot {
+	s.Node = s.Node.DeepCopy()
+	s.Node.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	return s
+}
+
+func silentAgent(s Snapshot) Snapshot {
+	s.Report.Silent = "not Ready"
+	return s
 }
 
 func stays(step Step) bool {

@@ -30,7 +30,7 @@ const (
 	maxSamples = 32
 	// sampleGrace is the maximum time from a request to the start of a sample, and the time that a trial with a result waits for other nodes.
 	sampleGrace = 3 * time.Minute
-	// clockTolerance is the tolerance for an agent's deadlines, for differences between clocks.
+	// clockTolerance is the tolerance for an agent's deadlines.
 	clockTolerance = time.Minute
 	// maxNamespaceSamples is the maximum number of nodes with a sample at a time for a namespace, if trials of other namespaces observe too.
 	maxNamespaceSamples = maxSamples / 2
@@ -47,17 +47,28 @@ func (t Trial) sampleID() string { return string(t.UID) }
 
 func (t Trial) window() time.Duration { return time.Duration(t.Spec.Window()) * time.Second }
 
+// countSample counts a request in progress. The request of a node that died counts only until its own end, or it would stop all trials.
 func (p *planner) countSample(n Node) {
 	if n.ClientNode == nil || n.ClientNode.Spec.Sample == nil {
 		return
 	}
 	request, answer := n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample
-	if answer == nil || answer.ID != request.ID || answer.Phase == v1alpha1.SampleRunning {
+	end := startDeadlineOf(request)
+	isAnswered := answer != nil && answer.ID == request.ID
+	if isAnswered {
+		end = end.Add(time.Duration(request.Seconds) * time.Second)
+	}
+	if !p.Now.After(end) && (!isAnswered || answer.Phase == v1alpha1.SampleRunning) {
 		p.sampling++
 		if t, isKnown := p.byTrial[text.Hash(request.ID, 8)]; isKnown {
 			p.samples[t.queueName()]++
 		}
 	}
+}
+
+// startDeadlineOf returns the time at which a request without a start is lost. The tolerance is for differences between clocks.
+func startDeadlineOf(request *v1alpha1.NodeSample) time.Time {
+	return ptr.Deref(request.StartBefore, metav1.Time{}).Add(clockTolerance)
 }
 
 // clearSamples removes requests that no trial needs any longer.
@@ -195,7 +206,7 @@ func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, pending *progre
 	}
 	// The request stays until its result is recorded: agents drop the result together with the request.
 	p.awaitedSamples[s.Node] = true
-	startDeadline := request.StartBefore.Add(clockTolerance)
+	startDeadline := startDeadlineOf(request)
 	switch {
 	case answer == nil || answer.ID != request.ID:
 		if p.Now.After(startDeadline) {

@@ -296,6 +296,62 @@ func TestTheNumberOfCountingNodesIsLimited(t *testing.T) {
 	}
 }
 
+// The nodes of four trials die while they count, or before they start. Their requests stay, but no longer hold the places of other nodes.
+func TestNodesThatDieWhileTheyCountStopNoOtherTrial(t *testing.T) {
+	for name, hasStarted := range map[string]bool{"before they start": false, "while they count": true} {
+		t.Run(name, func(t *testing.T) {
+			names := []string{"alive"}
+			for i := range maxSamples {
+				names = append(names, fmt.Sprintf("n%02d", i))
+			}
+			l := newWatch(t, names...)
+			counts := l.count
+			l.count = func(name string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
+				if name == "alive" {
+					return counts(name, asked)
+				}
+				if !hasStarted {
+					return nil
+				}
+				return &v1alpha1.NodeSampleStatus{ID: asked.ID, Phase: v1alpha1.SampleRunning, StartTime: ptr.To(metav1.NewTime(l.now))}
+			}
+			for i, name := range names[1:] {
+				part := fmt.Sprint(i / 10)
+				l.nodes[name].Node.Labels["part"] = part
+				if i%10 == 0 {
+					l.observe(part, func(s *v1alpha1.StorageClientTrialSpec) {
+						s.NodeSelector = map[string]v1alpha1.LabelText{"part": v1alpha1.LabelText(part)}
+					})
+				}
+			}
+			for range 4 {
+				l.step()
+			}
+			for _, name := range names[1:] {
+				if l.nodes[name].ClientNode.Spec.Sample == nil {
+					t.Fatalf("%s has no request", name)
+				}
+				l.nodes[name].Writable = false
+			}
+			l.now = l.now.Add(time.Hour)
+			l.step()
+			l.nodes["alive"].Node.Labels["part"] = "alive"
+			later := l.observe("later", func(s *v1alpha1.StorageClientTrialSpec) { s.NodeSelector = map[string]v1alpha1.LabelText{"part": "alive"} })
+			for range 8 {
+				l.step()
+			}
+			l.expectCounted(later)
+		})
+	}
+}
+
+func (l *lab) expectCounted(trial *v1alpha1.StorageClientTrial) {
+	l.t.Helper()
+	if trial.Status.CompletionTime == nil || len(trial.Status.Recommendations) == 0 {
+		l.t.Errorf("got conditions %+v, want a recommendation", trial.Status.Conditions)
+	}
+}
+
 func TestATrialRequestsSamplesFromFewNodesWritableOnesFirst(t *testing.T) {
 	var names []string
 	for i := range 18 {

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -291,11 +292,20 @@ type benchStatus struct {
 	world *benchWorld
 }
 
-func (s benchStatus) Patch(_ context.Context, object client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+func (s benchStatus) Patch(_ context.Context, object client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
+	data, err := patch.Data(object)
+	if err != nil {
+		return err
+	}
 	for i := range s.world.profiles {
 		if s.world.profiles[i].Name == object.GetName() {
-			object.SetResourceVersion(s.world.version())
-			s.world.profiles[i] = *object.(*v1alpha1.StorageClientProfile)
+			stored := s.world.profiles[i].DeepCopy()
+			if err := json.Unmarshal(data, stored); err != nil {
+				return err
+			}
+			stored.SetResourceVersion(s.world.version())
+			s.world.profiles[i] = *stored
+			*object.(*v1alpha1.StorageClientProfile) = *stored.DeepCopy()
 		}
 	}
 	return nil

@@ -32,6 +32,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/internal/watch"
+	"github.com/storageclient/operator/controllers/internal/write"
 	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/profile/status"
 	"github.com/storageclient/operator/controllers/store"
@@ -53,6 +54,8 @@ const (
 	// maxNote is the maximum length of a note in the events API, in bytes.
 	maxNote     = 1024
 	eventAction = "Judge"
+	// eventFieldDropped is set when the API server drops a field of the status, because its CustomResourceDefinitions are older than the manager.
+	eventFieldDropped = "FieldDropped"
 )
 
 // Reconciler keeps a profile's finalizer and status.
@@ -83,6 +86,8 @@ type Reconciler struct {
 
 	passes  map[string]*pass
 	cluster clusterReader
+	// dropped are the fields of the status that the API server drops.
+	dropped write.Dropped
 }
 
 // pass is the state of the last pass that the next pass over a profile needs.
@@ -222,14 +227,18 @@ func (r *Reconciler) patchFinalizers(ctx context.Context, profile *v1alpha1.Stor
 }
 
 func (r *Reconciler) patchStatus(ctx context.Context, profile *v1alpha1.StorageClientProfile, next v1alpha1.StorageClientProfileStatus) error {
-	if equality.Semantic.DeepEqual(profile.Status, next) {
+	if equality.Semantic.DeepEqual(profile.Status, next) || r.dropped.Covers(profile.Status, next, r.Clock.Now()) {
 		return nil
 	}
 	before := profile.DeepCopy()
-	profile.Status = next
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.Status().Patch(ctx, profile, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return fmt.Errorf("patch status of StorageClientProfile %s: %w", profile.Name, err)
+	stored, err := write.PatchProfileStatus(ctx, r.Client, profile, next)
+	if err != nil {
+		return err
+	}
+	*profile = *stored
+	if fields := r.dropped.Learn(next, stored.Status, r.Clock.Now()); len(fields) > 0 {
+		r.Recorder.Eventf(profile, nil, corev1.EventTypeWarning, eventFieldDropped, eventAction,
+			"The API server drops status.%s: apply the CustomResourceDefinitions of this release", text.List(fields))
 	}
 	for _, change := range status.Changes(before.Status.Conditions, next.Conditions) {
 		r.Recorder.Eventf(profile, nil, change.Kind, change.Reason, eventAction, "%s", text.CutBytes(cmp.Or(change.Message, change.Reason), maxNote))

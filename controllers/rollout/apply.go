@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/write"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // applyStep applies one step. The resource version of the objects behind the decision makes the step fail if an object has changed since.
@@ -146,6 +147,7 @@ func (p *pass) writeNote(ctx context.Context, name string, note v1alpha1.Rollout
 		return err
 	}
 	keep(p, p.clientNodes, clientNode)
+	p.reportDropped(name, note, ptr.Deref(clientNode.Status.Rollout, v1alpha1.RolloutStatus{}))
 	p.emitNoteEvent(name, ptr.Deref(before.Status.Rollout, v1alpha1.RolloutStatus{}), note)
 	return nil
 }
@@ -225,5 +227,19 @@ func (p *pass) reportFailures(ctx context.Context, before, next map[string]v1alp
 				}
 			}
 		}
+	}
+}
+
+// isStored reports whether a note needs no write: a difference in a field that the API server drops would remain.
+func (p *pass) isStored(current, note v1alpha1.RolloutStatus) bool {
+	note.Evictions = current.Evictions
+	return plan.SameNote(current, note) || p.dropped.Covers(current, note, p.session.Now)
+}
+
+// reportDropped reports the fields of a note that the API server has dropped, once an hour.
+func (p *pass) reportDropped(node string, note, stored v1alpha1.RolloutStatus) {
+	if fields := p.dropped.Learn(note, stored, p.session.Now); len(fields) > 0 {
+		p.emitEvent(node, corev1.EventTypeWarning, eventFieldDropped, "Reboot",
+			"The API server drops status.rollout.%s of StorageClientNodes: apply the CustomResourceDefinitions of this release", text.List(fields))
 	}
 }

@@ -29,6 +29,9 @@ const (
 	eventNodeLost = "NodeLost"
 	// eventWriteRefused is set when the API server rejects a write that the node's next step needs. The note contains the error.
 	eventWriteRefused = "WriteRefused"
+	// eventFieldDropped is set when the API server drops a field of a Node's record, because its CustomResourceDefinitions are older than the
+	// manager. The note names the field.
+	eventFieldDropped = "FieldDropped"
 	// eventUncordoned is set when the rollout returns the Node to service without an accepted reboot. The note contains the reason.
 	eventUncordoned = "NodeUncordoned"
 )

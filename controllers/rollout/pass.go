@@ -285,7 +285,7 @@ func (p *pass) noteFirstDrain(node string, progress plan.DrainProgress) {
 // Agents do not respond to a drain: steps of other nodes come before its note.
 func (p *pass) writeLastNote(ctx context.Context, node string) {
 	note := current(p, p.notes, node)
-	if note.Phase != "" && note.Phase != v1alpha1.RolloutDraining && !p.out.IsSkipped(node) && !plan.SameNote(p.currentNote(node), note) {
+	if note.Phase != "" && note.Phase != v1alpha1.RolloutDraining && !p.out.IsSkipped(node) && !p.isStored(p.currentNote(node), note) {
 		p.publishNote(ctx, node, note)
 	}
 }
@@ -361,7 +361,7 @@ func (p *pass) writeNotes(ctx context.Context) {
 	for _, node := range slices.Sorted(maps.Keys(p.notes)) {
 		note := p.notes[node]
 		switch {
-		case p.out.IsSkipped(node) || plan.SameNote(p.currentNote(node), note):
+		case p.out.IsSkipped(node) || p.isStored(p.currentNote(node), note):
 		case note.Phase == v1alpha1.RolloutClaimed:
 			// The next pass starts at once and writes a newer note.
 		case !note.Phase.IsInService():

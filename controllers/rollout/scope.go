@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/parallel"
+	"github.com/storageclient/operator/controllers/internal/write"
 	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
@@ -68,6 +69,8 @@ type Reconciler struct {
 	sightings map[sightingKey]*sighting
 	// progress is the progress that has not been reported in events yet.
 	progress map[string]*profileProgress
+	// dropped are the fields of notes that the API server drops.
+	dropped write.Dropped
 	// pace and rest space passes: the next one starts at once after a pass that took steps, because nodes wait for it.
 	pace store.Pace
 	rest time.Duration

@@ -27,7 +27,6 @@ var expectedToFail = map[string]string{
 	"a refused permit leaves no drained node":                               "WA2",
 	"the manager's node does not wait for a silent node of another profile": "WA4",
 	"a clock that is ahead while a node drains delays no node":              "WA5",
-	"a field that the API server drops is not written for ever":             "WA6",
 	"a node that is deleted before its permit is not lost to a reboot":      "WA7",
 }
 

@@ -30,7 +30,7 @@ func PatchSpec(ctx context.Context, c client.Client, clientNode *v1alpha1.Storag
 	return changed, nil
 }
 
-// PatchNote writes the rollout's note of a StorageClientNode that was read before, and returns the server's result.
+// PatchNote writes the rollout's note of a StorageClientNode that was read before, and returns the object that the server stored.
 func PatchNote(ctx context.Context, c client.Client, clientNode *v1alpha1.StorageClientNode, note v1alpha1.RolloutStatus,
 ) (*v1alpha1.StorageClientNode, error) {
 	before := bare(clientNode)
@@ -39,10 +39,32 @@ func PatchNote(ctx context.Context, c client.Client, clientNode *v1alpha1.Storag
 	before.Status.Settings, before.Status.Mounts, before.Status.Servers = nil, nil, nil
 	changed := before.DeepCopy()
 	changed.Status.Rollout = &note
-	if err := c.Status().Patch(ctx, changed, patchOf(before), owner); err != nil {
+	stored := bare(clientNode)
+	if err := patchStatus(ctx, c, changed, patchOf(before), stored); err != nil {
 		return nil, fmt.Errorf("patch status of StorageClientNode %s: %w", clientNode.Name, err)
 	}
-	return changed, nil
+	return stored, nil
+}
+
+// PatchProfileStatus writes the status of a StorageClientProfile that was read before, and returns the object that the server stored.
+func PatchProfileStatus(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, status v1alpha1.StorageClientProfileStatus,
+) (*v1alpha1.StorageClientProfile, error) {
+	changed := profile.DeepCopy()
+	changed.Status = status
+	stored := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: profile.Name}}
+	if err := patchStatus(ctx, c, changed, client.MergeFromWithOptions(profile, client.MergeFromWithOptimisticLock{}), stored); err != nil {
+		return nil, fmt.Errorf("patch status of StorageClientProfile %s: %w", profile.Name, err)
+	}
+	return stored, nil
+}
+
+// patchStatus reads the response into an empty object: one with the new status would keep the fields that the API server drops.
+func patchStatus(ctx context.Context, c client.Client, changed client.Object, patch client.Patch, stored client.Object) error {
+	data, err := patch.Data(changed)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	return c.Status().Patch(ctx, stored, client.RawPatch(patch.Type(), data), owner)
 }
 
 // PatchLabel sets a label of a Node, or removes it if value is nil.

@@ -336,7 +336,9 @@ func TestNodesThatDieWhileTheyCountStopNoOtherTrial(t *testing.T) {
 			l.now = l.now.Add(time.Hour)
 			l.step()
 			l.nodes["alive"].Node.Labels["part"] = "alive"
-			later := l.observe("later", func(s *v1alpha1.StorageClientTrialSpec) { s.NodeSelector = map[string]v1alpha1.LabelText{"part": "alive"} })
+			later := l.observe("later", func(s *v1alpha1.StorageClientTrialSpec) {
+				s.NodeSelector = map[string]v1alpha1.LabelText{"part": "alive"}
+			})
 			for range 8 {
 				l.step()
 			}

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/loop"
@@ -102,7 +101,8 @@ func (s *scope) apply(ctx context.Context, _ plan.Snapshot, planned plan.Plan, o
 		defer mutex.Unlock()
 		if out.Finish(step.Target().Name, err) {
 			applied = append(applied, step)
-		} else if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		} else if !loop.IsOvertaken(err) {
+			// A webhook may reject with any code. Otherwise, one volume would stay the canary, and many would fill each pass.
 			s.delayVolume(step.Target().Name)
 		}
 	})

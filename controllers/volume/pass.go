@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/store"

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/clocktime"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
@@ -259,7 +260,7 @@ func (p *planner) followOrder(n Node) {
 	case !isKnown:
 	case status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning:
 		p.conclude(c, EvaluateProbe(n.Node.Name, describeOrder(order), *status))
-	case p.Now.After(issued.Add(timeout + overdue)):
+	case p.Now.After(issued.Add(timeout + overdue)), clocktime.IsAhead(issued, p.Now):
 		p.conclude(c, unknown("the agent on "+n.Node.Name+" did not report the result of a probe"))
 	default:
 		p.running[c.ProbeKey] = true

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/clocktime"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
@@ -127,7 +128,7 @@ func (p *planner) followWork(n Node) {
 	if isKnown && !t.isOver() && !t.isTimedOut(p.Now) {
 		hasResponded := status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning
 		// A silent agent frees the slot, even if its order cannot be removed yet. So does a Pod that does not terminate.
-		isOverdue := p.Now.After(issued.Add(maxTurn))
+		isOverdue := p.Now.After(issued.Add(maxTurn)) || clocktime.IsAhead(issued, p.Now)
 		isLost := !hasResponded && isOverdue
 		if !isOverdue {
 			p.active[t.UID] = true
@@ -410,7 +411,7 @@ func (t Trial) lastMessage() string {
 // writeStatus writes at most once per pass, and only a changed status.
 func (p *planner) writeStatus(t Trial, status v1alpha1.StorageClientTrialStatus) {
 	status.ObservedGeneration = t.Generation
-	if status.StartTime == nil {
+	if status.StartTime == nil || clocktime.IsAhead(status.StartTime.Time, p.Now) {
 		status.StartTime = ptr.To(metav1.NewTime(p.Now))
 	}
 	if start := status.WaitingSince; start != nil && !p.queued[t.UID] {

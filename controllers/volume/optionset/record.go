@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/clocktime"
 )
 
 // State is the state of an option set on one server.
@@ -175,4 +176,14 @@ func (r *Record) BlamedVolume() string {
 
 func (r *Record) isSettled() bool {
 	return slices.ContainsFunc(r.Blames, func(b Blame) bool { return b.Settled })
+}
+
+// LimitTimes replaces times in the future: a clock was ahead when they were recorded, or was set back since.
+func (r *Record) LimitTimes(now time.Time) {
+	for i := range r.Blames {
+		r.Blames[i].Since, r.Blames[i].RevertedAt = clocktime.Past(r.Blames[i].Since, now), clocktime.Past(r.Blames[i].RevertedAt, now)
+	}
+	for volume, at := range r.Closed {
+		r.Closed[volume] = clocktime.Past(at, now)
+	}
 }

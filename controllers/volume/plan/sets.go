@@ -73,6 +73,9 @@ func (j evaluation) isDeclaredBy(ruleSet string) bool {
 // declares and no volume has.
 func (p *planner) readSets() {
 	p.sets = optionset.Decode(p.Ledger.Sets())
+	for _, r := range p.sets {
+		r.LimitTimes(p.second())
+	}
 	for _, set := range slices.Sorted(maps.Keys(p.sets)) {
 		if r := p.sets[set]; r.Set == r.RuleSet {
 			p.importRecord(r)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/clocktime"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
@@ -77,6 +78,20 @@ type Evidence struct {
 type evaluation struct {
 	*judge.Evaluation
 	verdict *judge.Verdict
+	// isAhead is true if a time of the stored mark is in the future, which Mark does not contain: the mark must be written again.
+	isAhead bool
+}
+
+// withTimesUntil replaces times in the volume's mark that are in the future. A clock was ahead when the mark was written, or was set back since. A
+// summary has no clock.
+func (j evaluation) withTimesUntil(now time.Time) evaluation {
+	if j.Mark == nil || now.IsZero() || !clocktime.IsAhead(j.Mark.Since, now) && !clocktime.IsAhead(j.Mark.Written, now) {
+		return j
+	}
+	mark, corrected := *j.Mark, *j.Evaluation
+	mark.Since, mark.Written = clocktime.Past(mark.Since, now.Truncate(time.Second)), clocktime.Past(mark.Written, now)
+	corrected.Mark = &mark
+	return evaluation{Evaluation: &corrected, verdict: j.verdict, isAhead: true}
 }
 
 // carriesBatch reports whether the volume has the options of its batch and keeps them. The declared set may be another one, as for a volume that Git
@@ -108,6 +123,7 @@ func (s Snapshot) evaluateAll() []evaluation {
 	}
 	for i := range all {
 		all[i].verdict = servers.Evaluate(all[i].Evaluation)
+		all[i] = all[i].withTimesUntil(s.Now.UTC())
 	}
 	if s.Memory != nil {
 		s.Memory.Limit(len(s.Volumes))

@@ -109,7 +109,25 @@ func (b Loader) lacksFile(menu loader.Booted, entry *loader.Entry) bool {
 	for line := range strings.Lines(entry.Text) {
 		key, value := CutField(line)
 		first, _, _ := strings.Cut(value, " ")
-		if name := menu.Expand(first); (key == "linux" || key == "initrd" || key == "efi") && !b.FS.Exists(name) && !b.FS.Exists(path.Join(b.At.Boot, name)) {
+		if name := menu.Expand(first); (key == "linux" || key == "initrd" || key == "efi") && !b.FS.Exists(name) && !b.FS.Exists(path.Join(b.At.Boot, name)) &&
+			!b.existsInSubvolume(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// existsInSubvolume reports whether a file exists whose path begins at the top of a btrfs file system. GRUB resolves paths from there, and the host has
+// mounted a subvolume at / or at the directory of kernels.
+func (b Loader) existsInSubvolume(name string) bool {
+	table, _ := b.FS.ReadIfThere("/proc/1/mountinfo")
+	for line := range strings.Lines(string(table)) {
+		// ID, parent, device, path in the file system, mount point
+		words := strings.Fields(line)
+		if len(words) < 5 || words[3] == "/" || words[4] != "/" && words[4] != b.At.Boot {
+			continue
+		}
+		if below, found := strings.CutPrefix(name, words[3]+"/"); found && b.FS.Exists(path.Join(words[4], below)) {
 			return true
 		}
 	}

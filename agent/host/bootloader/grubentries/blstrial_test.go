@@ -22,6 +22,33 @@ import (
 	"github.com/storageclient/operator/test/check"
 )
 
+// GRUB resolves paths from the top of a btrfs file system. The host has mounted a subvolume of it.
+func TestKernelsInASubvolume(t *testing.T) {
+	for name, test := range map[string]struct {
+		prefix, mount string
+		state         host.State
+	}{
+		"the root's subvolume":              {"/root/boot/", "30 1 0:30 /root / rw,relatime shared:1 - btrfs /dev/vda2 rw,subvol=/root", host.Pending},
+		"a subvolume for /boot":             {"/boot/", "31 30 0:31 /boot /boot rw,relatime shared:1 - btrfs /dev/vda2 rw,subvol=/boot", host.Pending},
+		"another subvolume than the host's": {"/other/boot/", "30 1 0:30 /root / rw,relatime shared:1 - btrfs /dev/vda2 rw,subvol=/root", host.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := rig.NewTryingRocky(t)
+			files, err := m.FS.Glob(bls.EntriesDir, "*.conf")
+			check.NoError(t, err)
+			for _, file := range files {
+				m.Write(file, strings.NewReplacer("linux /", "linux "+test.prefix, "initrd /", "initrd "+test.prefix).Replace(m.Read(file)))
+			}
+			m.Write("/proc/cmdline", strings.Replace(m.Read("/proc/cmdline"), ")/", ")"+test.prefix, 1))
+			m.Write("/proc/1/mountinfo", test.mount+"\n")
+			_ = m.Subject.Apply(t.Context(), rig.Settings(rig.Ihash, rig.Seed))
+			m.Uptime += 2 * life.MaxHold
+			_ = m.Subject.Apply(t.Context(), rig.Settings(rig.Ihash, rig.Seed))
+			rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), test.state)
+		})
+	}
+}
+
 func TestAnArgumentIsOnlyInTheEntryThatIsBootedOnceUntilItHasBooted(t *testing.T) {
 	m := rig.NewTryingRocky(t)
 	before := m.BootFiles()

@@ -170,6 +170,10 @@ func validateKey(key string) string {
 		return "must be module/<module>/<parameter>, with only letters, digits, '_' and '.'"
 	case subject == KernelArguments && !argumentName.MatchString(name):
 		return "a kernel argument's name may contain only letters, digits and _ . , : / @ + -, and must not start with '-'"
+	case subject == KernelArguments && name == "hugepagesz":
+		// Documentation/admin-guide/kernel-parameters.txt: each hugepages= applies to the hugepagesz= before it.
+		return "the place of hugepagesz before hugepages matters, and settings have no order: set both in the configuration of the boot loader, or use " +
+			"default_hugepagesz"
 	}
 	return validateHostKey(subject, name)
 }

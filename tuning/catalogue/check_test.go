@@ -82,6 +82,7 @@ func TestCheck(t *testing.T) {
 		"a module parameter that is a directory":        {key: "module/nfs/..", value: "1", allow: []string{`.*`}, want: []string{"module/<module>"}},
 		"a module parameter that is a path":             {key: "module/nfs/a/b", value: "1", allow: []string{`.*`}, want: []string{"module/<module>"}},
 		"a kernel argument that ends the list":          {key: "kernelArgument/--", allow: []string{`.*`}, want: []string{"kernel argument's name"}},
+		"a kernel argument whose place matters":         {key: "kernelArgument/hugepagesz", value: "1G", allow: []string{`.*`}, want: []string{"settings have no order", "default_hugepagesz"}},
 		"a window in range":                             {key: "readAhead/nfs4", value: "15360"},
 		"a window out of range":                         {key: "readAhead/nfs4", value: "3", want: []string{"4 to 1048576 KiB"}},
 		"read-ahead of a path":                          {key: "readAhead/../nfs", value: "128", allow: []string{`.*`}, want: []string{"file system type"}},

@@ -168,9 +168,10 @@ func (g mkconfig) ReadFacts(ctx context.Context, f *loader.Facts, _ []host.Setti
 	return g.gatherTrial(ctx, f)
 }
 
-// Detection is not proven for the other names if the staged or later arguments have no trial boot on this host: real boots have shown only these.
+// Detection is not proven if the menu has a trial whose promise no longer holds. For the other names, it is not proven either if the staged or later
+// arguments have no trial boot on this host: real boots have shown only these.
 func (g mkconfig) Detection() loader.Detection {
-	if g.At == DebianPlace || !g.Found.Proven || g.FS.IsImage() {
+	if !g.Found.Proven || g.FS.IsImage() {
 		return g.Found
 	}
 	var f loader.Facts
@@ -179,7 +180,12 @@ func (g mkconfig) Detection() loader.Detection {
 	f.Record, errs[1] = g.ReadRecord(g.At.Form)
 	ctx := context.Background()
 	errs[2] = g.gatherTrial(ctx, &f)
-	reason := cmp.Or(g.FindTrialObstacle(ctx, f), f.Trial.Reason)
+	reason := f.Trial.Reason
+	if g.At != DebianPlace {
+		reason = cmp.Or(g.FindTrialObstacle(ctx, f), reason)
+	} else if f.Trial.Section == "" {
+		return g.Found
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		reason = loader.OneLine(err.Error())
 	}

@@ -57,18 +57,31 @@ var entryHead = regexp.MustCompile(`^menuentry '([^']*)'(.*) \$menuentry_id_opti
 
 // Rearm implements Loader.
 func (g mkconfig) Rearm(permitted bool) error {
-	data, err := g.ReadSettled(g.At.Menu)
-	section := grubcfg.ParseTrial(string(data)).Section
-	switch {
-	case errors.Is(err, fs.ErrNotExist) || err == nil && section == "":
+	var f loader.Facts
+	err := g.readTrial(&f)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && f.Trial.Section == "" {
 		return nil
-	case err == nil && permitted && g.lacksPrevious(section):
-		err = ErrNoPrevious
+	}
+	if err == nil && permitted {
+		f.Cmdline, err = g.ReadCommandLine()
+		err = errors.Join(err, g.findBrokenPromise(f))
 	}
 	if err != nil {
 		return err
 	}
 	return g.SetTrial(loader.ReadyStates[permitted])
+}
+
+// findBrokenPromise returns the reason why GRUB would not return to the previous entry on its own, although the menu has a trial: users may have changed
+// the default, or removed a kernel, since the staging.
+func (g mkconfig) findBrokenPromise(f loader.Facts) error {
+	if g.lacksPrevious(f.Trial.Section) {
+		return ErrNoPrevious
+	}
+	if reason := g.findMenuObstacle(f); reason != "" {
+		return errors.New(reason)
+	}
+	return nil
 }
 
 // ErrNoPrevious makes a trial impossible: there is no way back.
@@ -93,7 +106,8 @@ func (g mkconfig) lacksPrevious(section string) bool {
 	return false
 }
 
-func (g mkconfig) gatherTrial(ctx context.Context, f *loader.Facts) error {
+// readTrial reads the parts of the menu on which a trial depends, and the state of the trial.
+func (g mkconfig) readTrial(f *loader.Facts) error {
 	data, err := g.ReadSettled(g.At.Menu)
 	if err != nil {
 		return err
@@ -101,6 +115,13 @@ func (g mkconfig) gatherTrial(ctx context.Context, f *loader.Facts) error {
 	f.Trial = grubcfg.ParseTrial(string(data))
 	env, _, err := g.ReadEnvironment(g.Env())
 	f.Trial.State, f.Trial.EnvErr = env.Value(loader.TrialVariable), err
+	return nil
+}
+
+func (g mkconfig) gatherTrial(ctx context.Context, f *loader.Facts) error {
+	if err := g.readTrial(f); err != nil {
+		return err
+	}
 	script, err := g.FS.ReadIfThere(grubcfg.Generator)
 	if err != nil {
 		return err
@@ -108,8 +129,10 @@ func (g mkconfig) gatherTrial(ctx context.Context, f *loader.Facts) error {
 	f.Trial.Printed = strings.TrimPrefix(string(script), generatorHead)
 	_, f.Trial.ArmedNow = g.Facts.BootFact(f.BootID, loader.FactArmed)
 	f.Trial.Reason = g.UntriedReason(*f, func() string { return g.FindTrialObstacle(ctx, *f) })
-	if f.NotBooted(f.Record.Args) != nil && g.lacksPrevious(f.Trial.Section) {
-		f.Trial.Reason = ErrNoPrevious.Error()
+	if f.NotBooted(f.Record.Args) != nil && f.Trial.Section != "" {
+		if broken := g.findBrokenPromise(*f); broken != nil {
+			f.Trial.Reason = broken.Error()
+		}
 	}
 	return nil
 }
@@ -144,11 +167,23 @@ func (g mkconfig) findMenuObstacle(f loader.Facts) string {
 	case other >= 0:
 		return fmt.Sprintf("%s line %d: the default is %q and not the first entry: set GRUB_DEFAULT=0 in %s and run %s", g.At.Menu, t.Lines[other],
 			t.Defaults[other], loader.DefaultFile, g.At.Remake)
+	case g.customDefault() != "":
+		return fmt.Sprintf("%s sets the default to %q: remove that line", g.CustomMenu(), g.customDefault())
 	case !form:
 		return "the boot menu's first entry was not written by 10_linux"
 	case strings.Contains(t.First, "initrdfail") && passed.Value != "-1":
 		// GRUB would start a second time within one boot, and mistake the first attempt for a hang.
 		return "GRUB boots this kernel only at the second attempt, with an initrd"
+	}
+	return ""
+}
+
+// customDefault returns the default entry of custom.cfg, if the menu reads it. Empty if it sets none.
+func (g mkconfig) customDefault() string {
+	menu, _ := g.FS.ReadIfThere(g.At.Menu)
+	custom, _ := g.FS.ReadIfThere(g.CustomMenu())
+	if defaults := grubcfg.ParseTrial(string(custom)).Defaults; len(defaults) > 0 && strings.Contains(string(menu), "/custom.cfg") {
+		return defaults[len(defaults)-1]
 	}
 	return ""
 }

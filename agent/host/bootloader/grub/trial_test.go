@@ -199,6 +199,38 @@ func TestPreviousEntryFollowsTheKernels(t *testing.T) {
 }
 
 // The agent is killed before each write while it makes the previous entry again.
+// Users change the default after the staging: GRUB no longer returns to the previous entry on its own.
+func TestAPromiseThatNoLongerHoldsIsNotUsed(t *testing.T) {
+	firstID := func(m *rig.Machine) string { return grubcfg.Parse(m.Read(m.Names.Menu)).Lines[0].ID }
+	setDefault := func(m *rig.Machine, value string) {
+		m.Write(loader.DefaultFile, strings.ReplaceAll(m.Read(loader.DefaultFile), "GRUB_DEFAULT=", "#GRUB_DEFAULT=")+"\nGRUB_DEFAULT="+value+"\n")
+		m.UpdateGrub()
+	}
+	for name, test := range map[string]struct {
+		change  func(*rig.Machine)
+		message string
+	}{
+		"the default is an ID":       {func(m *rig.Machine) { setDefault(m, firstID(m)) }, "set GRUB_DEFAULT=0"},
+		"the default is saved":       {func(m *rig.Machine) { setDefault(m, "saved") }, `default is "${saved_entry}"`},
+		"custom.cfg sets a default":  {func(m *rig.Machine) { m.Write("/boot/grub/custom.cfg", "set default="+firstID(m)+"\n") }, "custom.cfg sets the default"},
+		"the environment block goes": {func(m *rig.Machine) { m.Remove(rig.GrubEnv) }, "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := rig.NewTryingMachine(t, rig.Debian)
+			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
+			rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Pending, "trial boot: if the machine does not start with it")
+			test.change(m)
+			if err := m.Rearm(true); err == nil || !strings.Contains(err.Error(), test.message) {
+				t.Errorf("permit: got error %v, want %q", err, test.message)
+			}
+			rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Pending, "no fallback entry", test.message)
+			if found := m.Subject.Detect(); found.MayReboot() || !strings.Contains(found.Message, test.message) {
+				t.Errorf("got %+v, want no reboot", found)
+			}
+		})
+	}
+}
+
 func TestPreviousEntryIsMadeAgainAfterAKill(t *testing.T) {
 	onEachGRUB(t, func(t *testing.T, clean *rig.Machine) {
 		staged := func(m *rig.Machine) *rig.Machine {

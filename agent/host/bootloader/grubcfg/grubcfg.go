@@ -131,6 +131,9 @@ func find(e *loader.Entry, choice string) *loader.Entry {
 	return nil
 }
 
+// CustomMenu is the file of users that 41_custom reads.
+func (g Files) CustomMenu() string { return path.Join(path.Dir(g.At.Menu), "custom.cfg") }
+
 // ReadBootedFrom returns the menu with the entry that it boots by default, or the reason why arguments do not reach that entry. The boot loader entries
 // precede the entries of the menu itself. The entry is nil if there is no menu: its reader reports the error, or waits until it is written.
 func (g Files) ReadBootedFrom(readEntries func() ([]*loader.Entry, error)) (b loader.Booted, reason string) {
@@ -138,7 +141,7 @@ func (g Files) ReadBootedFrom(readEntries func() ([]*loader.Entry, error)) (b lo
 	if err != nil {
 		return b, ""
 	}
-	custom, err := g.FS.ReadIfThere(path.Join(path.Dir(g.At.Menu), "custom.cfg"))
+	custom, err := g.FS.ReadIfThere(g.CustomMenu())
 	if err != nil {
 		return b, err.Error()
 	}

@@ -72,7 +72,7 @@ func TestTheClockOfAKubeletDoesNotMatter(t *testing.T) {
 			event *corev1.Event
 			pod   *corev1.Pod
 			want  bool
-			// again is what is expected if the volume had failed with earlier options of the operator.
+			// again is the expected value if the volume had failed with earlier options of the operator.
 			again bool
 		}{
 			"a failed mount after the write":                                 {c.event(after, end), c.pod(before, time.Time{}), true, true},

@@ -74,12 +74,12 @@ func keepRecent(failedMounts []*failedMount, watched []plan.Watched) []*failedMo
 	for _, w := range watched {
 		if volumeClaim, bound := judge.ClaimOf(w.Volume); bound {
 			names.Insert(w.Volume.Name)
-			since := w.Since
+			start := w.Since
 			if !w.Rewritten.IsZero() { // an older event may repeat
-				since = time.Time{}
+				start = time.Time{}
 			}
-			if first, known := starts[volumeClaim.Namespace]; !known || since.Before(first) {
-				starts[volumeClaim.Namespace] = since
+			if first, known := starts[volumeClaim.Namespace]; !known || start.Before(first) {
+				starts[volumeClaim.Namespace] = start
 			}
 		}
 	}

@@ -36,7 +36,8 @@ type reading struct {
 	Ran bool
 }
 
-// use describes how a driver uses mount options: what it makes of them, when it reads them, what it makes of none, and the program that gets them.
+// use describes how a driver uses mount options: its changes to them, the time at which it reads them, its options for a volume without any, and
+// the program that gets them.
 type use struct{ options, read, empty, client string }
 
 func useOf(d drivers.Documented) use {

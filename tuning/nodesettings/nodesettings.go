@@ -93,7 +93,7 @@ func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.N
 	return result
 }
 
-// HeldSettings returns the settings of a held profile: its current ones, regardless of its spec, and those that it shares. It shares a current
+// HeldSettings returns the settings of a held profile: its current ones, regardless of its spec, and shared ones. It shares a current
 // setting of another profile with the value that it declares, or with a minimum that covers its own.
 func HeldSettings(p *v1alpha1.StorageClientProfile, current []v1alpha1.NodeSetting) []v1alpha1.NodeSetting {
 	declared := Settings(p)

@@ -12,13 +12,13 @@ import (
 // droppedFor is the time after which a dropped field is written again: users may have applied newer definitions.
 const droppedFor = time.Hour
 
-// Dropped remembers the fields of one kind of status that the API server drops, because its CustomResourceDefinitions are older than the manager.
-// Otherwise, a status with such a field would be written again and again. The zero value is empty. It is safe for concurrent use.
+// Dropped stores the fields of one kind of status that the API server drops, because its CustomResourceDefinitions are older than the manager.
+// Otherwise, each pass would write a status with such a field. The zero value is empty. It is safe for concurrent use.
 type Dropped struct {
 	fields sync.Map
 }
 
-// Learn compares a status that was written with the one that the API server stored. It returns the dropped fields that were not known, sorted.
+// Learn compares a written status with the stored one. It returns the dropped fields that were not known, sorted.
 func (d *Dropped) Learn(written, stored any, now time.Time) (names []string) {
 	before, after := fieldsOf(written), fieldsOf(stored)
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -51,8 +51,8 @@ func (d *Dropped) Covers(stored, desired any, now time.Time) bool {
 
 func (d *Dropped) isKnown(name string, now time.Time) bool {
 	at, known := d.fields.Load(name)
-	since, isTime := at.(time.Time)
-	return known && isTime && now.Sub(since).Abs() < droppedFor
+	learnedAt, isTime := at.(time.Time)
+	return known && isTime && now.Sub(learnedAt).Abs() < droppedFor
 }
 
 // fieldsOf returns the top-level fields of a status, as JSON.

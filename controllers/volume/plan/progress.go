@@ -129,7 +129,7 @@ func (p *progress) closeBatches(now time.Time) {
 }
 
 // mayJoin reports whether a batch may still grow: only within a minute, and only if it was no canary. Later evidence, for its option set or for another
-// one that is declared since, does not change a canary batch into another one.
+// set that is declared since, does not change a canary batch into another one.
 func (p *progress) mayJoin(b *batch, now time.Time) bool {
 	return now.Before(b.start.Add(joinFor)) && !slices.ContainsFunc(b.volumes, func(j evaluation) bool {
 		return !j.isCurrent() || j.Mark.Unproven && !p.hasSoakedEnough(j) || !p.isProven(j)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,7 +48,7 @@ func (o *statusOptions) run(ctx context.Context, env *environment, c client.Clie
 	}
 	status := view.NewStatus(profiles)
 	if len(args) == 1 || o.nodes || o.output.isWide() {
-		if err := o.addDetails(ctx, c, profiles, &status); err != nil {
+		if err := o.addDetails(ctx, c, profiles, &status, env.now()); err != nil {
 			return err
 		}
 	}
@@ -61,7 +62,7 @@ func (o *statusOptions) run(ctx context.Context, env *environment, c client.Clie
 	return err
 }
 
-func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profiles []v1alpha1.StorageClientProfile, status *view.Status) error {
+func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profiles []v1alpha1.StorageClientProfile, status *view.Status, now time.Time) error {
 	settings, err := readManagerSettings(ctx, c, managerFlags{})
 	if err != nil {
 		return err
@@ -70,16 +71,23 @@ func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profile
 	if err != nil {
 		return err
 	}
+	cluster.Now = now
 	// Users of a node pool may lack permission to read volumes. Show them the other details.
 	volumes, unknown := (&snapshot.Reader{Reader: c, Allow: cluster.Allow}).Read(ctx)
+	volumes.Now, volumes.ClientNodes = now, lists.Pointers(cluster.StorageClientNodes)
 	if unknown != nil && !apierrors.IsForbidden(unknown) {
 		return unknown
 	}
 	for i := range profiles {
+		var listed []volumeplan.Listed
+		if !status.Profiles[i].Done {
+			listed, _ = volumeplan.List(profiles[i].Name, volumes)
+		}
 		details := &view.Details{
 			Nodes:      overview.Nodes(&profiles[i], cluster),
 			Deviations: overview.Deviations(&profiles[i], cluster),
-			Stale:      volumeplan.StaleMounts(volumeplan.Summarize(profiles[i].Name, volumes).Volumes, lists.Pointers(cluster.StorageClientNodes)),
+			Stale:      volumeplan.StaleMounts(volumeplan.Summarize(profiles[i].Name, volumes).Volumes, volumes.ClientNodes),
+			HeldUpBy:   view.HeldUpBy(&profiles[i], overview.Waits(&profiles[i], cluster), listed),
 		}
 		if unknown != nil {
 			details.Unknown = "stale mounts: " + unknown.Error()

@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/test/check"
 )
 
-// wait describes one reason to wait. Exactly one field is set.
+// wait describes one reason to wait. Exactly one of bound, action and finished is set.
 type wait struct {
 	// bound is the identifier that ends the wait: a function, a constant, or a field of the API.
 	bound string
@@ -25,102 +25,23 @@ type wait struct {
 	action string
 	// finished explains why the reason is no wait: the node is in its final state, or the reason lasts one pass.
 	finished string
+	// page is the row in docs/safety.md. Reasons with the same page share a row.
+	page page
+	// partOf is the key of the row that describes the wait, for messages that are parts of other messages.
+	partOf string
 }
 
-const (
-	final   = "final state; a change of the settings or the kubectl command retry starts again"
-	onePass = "lasts one pass"
-)
-
-// rollout contains the reasons of the notes of nodes, by the name of the constant.
-var rollout = map[string]wait{
-	"RolloutReasonNothingToDo":            {finished: final},
-	"RolloutReasonRestoredAtNextBoot":     {finished: final},
-	"RolloutReasonEffectiveAtNextBoot":    {finished: final},
-	"RolloutReasonSettingsFailed":         {finished: final},
-	"RolloutReasonRebootWithoutEffect":    {finished: final},
-	"RolloutReasonNodeLost":               {finished: final},
-	"RolloutReasonAccepted":               {finished: onePass},
-	"RolloutReasonClaimed":                {finished: onePass},
-	"RolloutReasonApplying":               {action: "The agent has not reported the desired settings yet; if it stays silent, check its Pod"},
-	"RolloutReasonSettingsChanging":       {action: "see its condition Tuned"},
-	"RolloutReasonAgentSilent":            {action: "The agent has not reported since the node's last boot; check its Pod"},
-	"RolloutReasonNodeUnavailable":        {action: "bring "},
-	"RolloutReasonNodeDeleting":           {action: "it uses up budget until it is gone; if the Node stays, remove its finalizers"},
-	"RolloutReasonNodeLeaving":            {action: " if the node stays"},
-	"RolloutReasonNodeInMaintenance":      {action: "or delete its Node if it will not return"},
-	"RolloutReasonCordonedByOthers":       {action: "or delete its Node if it will not return"},
-	"RolloutReasonCordonLost":             {bound: "RetryAfter"},
-	"RolloutReasonNodePaused":             {action: "The Node has the annotation "},
-	"RolloutReasonNodeIgnored":            {action: "The Node has the annotation "},
-	"RolloutReasonNeverDisrupt":           {action: "The Node has the annotation "},
-	"RolloutReasonRebootPolicyNever":      {action: "has reboot policy Never"},
-	"RolloutReasonProfileGone":            {action: "which does not exist"},
-	"RolloutReasonWaitingForApproval":     {action: "needs approval; next: kubectl storageclient approve"},
-	"RolloutReasonWaitingForBudget":       {action: "or delete its Node if it will not return"},
-	"RolloutReasonWaitingForWindow":       {bound: "checkWindows"},
-	"RolloutReasonWindowsDisjoint":        {action: "are never open together"},
-	"RolloutReasonWaitingForZone":         {bound: "ZonePatience"},
-	"RolloutReasonWaitingForCanary":       {action: "rollout.canary.nodeSelector must select a node that can be rebooted"},
-	"RolloutReasonCanaryFailed":           {action: "or retry: kubectl storageclient retry "},
-	"RolloutReasonFailureThreshold":       {action: "or retry: kubectl storageclient retry "},
-	"RolloutReasonConfigMapImmutable":     {action: "delete it, and create it again without immutable"},
-	"RolloutReasonLastControlPlaneNode":   {action: "reboot it by hand"},
-	"RolloutReasonWaitingForControlPlane": {action: "or delete its Node if it will not return"},
-	"RolloutReasonManagerNodeLast":        {bound: "turnReasons"},
-	"RolloutReasonOnlyManagerNode":        {action: "or reboot the node by hand"},
-	"RolloutReasonOnlySchedulableNode":    {action: "add a node, or reboot the node by hand"},
-	"RolloutReasonLeavingLoadBalancers":   {bound: "ExcludeFromLoadBalancersSeconds"},
-	"RolloutReasonDraining":               {bound: "drainDeadline"},
-	"RolloutReasonDrainBlocked":           {bound: "drainDeadline"},
-	"RolloutReasonDrainError":             {bound: "drainDeadline"},
-	"RolloutReasonWaitingForPods":         {bound: "drainDeadline"},
-	"RolloutReasonMountsBusy":             {bound: "drainDeadline"},
-	"RolloutReasonVolumesInUse":           {bound: "volumesPatience"},
-	"RolloutReasonStorageUnreachable":     {action: "Not draining, because the drain would hang"},
-	"RolloutReasonBackingOff":             {bound: "RetryAfter"},
-	"RolloutReasonDrainTimedOut":          {bound: "RetryAfter"},
-	"RolloutReasonPermitGiven":            {bound: "permitDeadline"},
-	"RolloutReasonHostBusy":               {bound: "permitDeadline"},
-	"RolloutReasonRebootStarted":          {bound: "rebootDeadline"},
-	"RolloutReasonPermitRefused":          {bound: "RefusalPause"},
-	"RolloutReasonWaitingForNode":         {bound: "rebootDeadline"},
-	"RolloutReasonSettling":               {bound: "SettleSeconds"},
-	"RolloutReasonRebootTimedOut":         {action: "check the log of its Pod"},
-	"RolloutReasonAttemptsUsedUp":         {action: "compare desired and observed values in status.settings"},
-
-	"ReasonPausedByAnnotation": {action: "Everything is paused by the annotation on the manager's namespace"},
-}
-
-// live contains the notes of nodes that wait for live settings or the read-ahead of volumes.
-var live = map[string]wait{
-	"stopped; settings failed on ":                     {action: "; check these nodes, or change the settings"},
-	"; check these nodes, or change the settings":      {action: "; check these nodes, or change the settings"},
-	"; skipped (agent not started for %d minutes): %s": {bound: "LostAfter"},
-	"stopped; settings failed on %s by the word of storage server %s alone; a node without mounts from it must prove them": {action: "a node without mounts from it must prove them"},
-	"waiting for a canary; rollout.canary.nodeSelector selects no Ready node with the same settings":                       {action: "rollout.canary.nodeSelector selects no Ready node"},
-	"blocked by the failed canary: ": {action: "; check these nodes, or change the settings"},
-	// The canary proves the settings in its soak, fails, or does not confirm them.
-	"waiting for the canary: %s%s":                   {bound: "unconfirmedOf"},
-	"waiting for the canary":                         {bound: "Soak"},
-	"; not confirmed on : ":                          {action: "; resolve it, or annotate the Node with "},
-	"; resolve it, or annotate the Node with =true":  {action: "; resolve it, or annotate the Node with "},
-	"waiting until the node and its agent are Ready": {action: "the node and its agent are Ready"},
-	// The nodes ahead confirm the settings, fail, or are named.
-	"queued; at most %s at a time": {bound: "unconfirmedOf"},
-	"queued; at most %s in the cluster at a time; see the condition Tuned of the Nodes": {action: "see the condition Tuned of the Nodes"},
-}
-
-// trials contains the first words of the messages of trials with the reason Waiting.
-var trials = map[string]wait{
-	"Waiting: ":                           {bound: "isTimedOut"},
-	"Requesting samples from ":            {bound: "isTimedOut"},
-	"Waiting for probes to finish":        {bound: "maxTurn"},
-	"Waiting for its turn":                {bound: "maxTurn"},
-	"Waiting for another trial to finish": {bound: "maxTurn"},
-	"Waiting for earlier trials in namespace %s: at most %d are in the queue": {bound: "maxTurn"},
-	"Waiting for a node that nodeSelector allows, that is in service, and that has an agent and no other trial; " +
-		"a profile that selects a node brings its agent, except in mode Plan": {bound: "isTimedOut"},
+// page describes a wait for users. Texts contain no numbers: {controllers/rollout/plan.RefusalPause} is the value of a constant of that folder, and
+// {rollout.drain.timeoutSeconds} is the default of a field of a profile.
+type page struct {
+	// subject names the object that waits, and the object or event that it waits for.
+	subject string
+	// limit is the maximum duration. Empty if a user ends the wait.
+	limit string
+	// then is the next step after the end.
+	then string
+	// do is the action of a user. Empty if the code has one for the reason.
+	do string
 }
 
 // source is the Go source of packages, without tests.
@@ -212,18 +133,53 @@ func (s *source) check(t *testing.T, found []string, table map[string]wait) {
 	}
 }
 
+// namesWith returns the names of constants of the API with a prefix.
+func namesWith(t *testing.T, prefixes ...string) (names []string) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(constantsOf(t, "api/v1alpha1"))) {
+		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func TestEachReasonOfARolloutNoteHasABoundOrAnAction(t *testing.T) {
-	names := []string{"ReasonPausedByAnnotation"}
-	read(t, "api/v1alpha1").visit(func(n ast.Node) {
-		if spec, ok := n.(*ast.ValueSpec); ok {
-			for _, name := range spec.Names {
-				if strings.HasPrefix(name.Name, "RolloutReason") {
-					names = append(names, name.Name)
+	read(t, "controllers/rollout/plan").check(t, append(namesWith(t, "RolloutReason"), "ReasonPausedByAnnotation", "ReasonPausedByField", "ReasonPlanMode", "ReasonInvalid"), rollout)
+}
+
+// The plugin adds actions to the reasons of volumes, and the status of a profile adds actions to their messages.
+var volumeFolders = []string{"controllers/volume/plan", "controllers/volume/judge", "controllers/volume", "controllers/trial/plan",
+	"controllers/profile/status", "cmd/kubectl-storageclient/view"}
+
+func TestEachReasonOfAVolumeHasABoundOrAnAction(t *testing.T) {
+	read(t, volumeFolders...).check(t, namesWith(t, "VolumeReason"), volumes)
+}
+
+func TestEachMessageOfAPendingVolumeHasABoundOrAnAction(t *testing.T) {
+	functions := sets.New("isRejected", "stepInBatch", "noteHeldFailure", "waitsForProbe", "describeProbe", "waitsFor", "soakText", "awaitText", "describeBlames")
+	missing, messages := functions.Clone(), sets.New[string]()
+	for _, file := range read(t, "controllers/volume/plan").files {
+		for _, declaration := range file.Decls {
+			function, isFunction := declaration.(*ast.FuncDecl)
+			if !isFunction || !functions.Has(function.Name.Name) {
+				continue
+			}
+			missing.Delete(function.Name.Name)
+			for _, text := range textsIn(function) {
+				if len(strings.Fields(text)) > 2 {
+					messages.Insert(text)
 				}
 			}
 		}
-	})
-	read(t, "controllers/rollout/plan").check(t, names, rollout)
+	}
+	check.Equal(t, "functions without source", 0, missing.Len())
+	read(t, volumeFolders...).check(t, sets.List(messages), pending)
+}
+
+func TestEachReasonOfANodeConditionHasABoundOrAnAction(t *testing.T) {
+	read(t, "controllers/node/plan", "controllers/internal/fleet", "controllers/overview", "controllers/rollout/plan").
+		check(t, namesWith(t, "NodeReason", "StorageReason"), conditions)
 }
 
 func TestEachNoteOfALiveWaitHasABoundOrAnAction(t *testing.T) {

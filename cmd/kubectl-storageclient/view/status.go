@@ -46,6 +46,8 @@ type Details struct {
 	Nodes      []overview.Node      `json:"nodes"`
 	Deviations []overview.Deviation `json:"deviations"`
 	Stale      []StaleMount         `json:"staleMounts"`
+	// HeldUpBy is the wait that holds the profile up most. Nil if the profile is done.
+	HeldUpBy *overview.Wait `json:"heldUpBy,omitempty"`
 	// Unknown describes data that could not be read.
 	Unknown string `json:"unknown,omitempty"`
 }
@@ -90,6 +92,11 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 	if len(s.Profiles) == 0 {
 		return out.err
 	}
+	for _, p := range s.Profiles {
+		if p.Details != nil {
+			out.writeHeldUpBy(p.Details.HeldUpBy, now)
+		}
+	}
 	// Nodes and volumes are shown as the number up to date of the number matched.
 	writeTable(out, []string{"PROFILE", "READY", "REASON", "NODES", "PENDING-REBOOT", "DISRUPTED", "FAILED",
 		"VOLUMES", "EXCEPTIONS", "BLOCKED", "STALE-MOUNTS", "PLAN", "LIMITED-BY"}, s.Profiles, profileRow)
@@ -115,6 +122,50 @@ func profileRow(p Profile) []string {
 func number(n int32) string { return strconv.Itoa(int(n)) }
 
 func share(part, whole int32) string { return number(part) + "/" + number(whole) }
+
+// HeldUpBy returns the wait that holds a profile up most, of its nodes, its volumes and the profile itself. Nil if the profile is done.
+func HeldUpBy(p *v1alpha1.StorageClientProfile, waits []overview.Wait, volumes []volumeplan.Listed) *overview.Wait {
+	if _, done := Verdict(p); done {
+		return nil
+	}
+	c := cmp.Or(conditionOf(p, v1alpha1.ConditionReady), &metav1.Condition{Reason: v1alpha1.ReasonPending})
+	since, ranks := &c.LastTransitionTime, map[volumeplan.VolumeState]overview.WaitRank{volumeplan.VolumePending: overview.WaitQueue, volumeplan.VolumeBlocked: overview.WaitUser}
+	for _, v := range volumes {
+		if rank, isOpen := ranks[v.State]; isOpen {
+			waits = append(waits, overview.Wait{Node: overview.Node{Name: "PersistentVolume " + v.Volume, Reason: v.Reason, Message: v.Message, Since: since}, Rank: rank,
+				Action: cmp.Or(ActionForVolume(v.Reason), "If the message stays, run: kubectl storageclient volumes "+p.Name)})
+		}
+	}
+	for _, name := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionPaused, v1alpha1.ConditionStalled} {
+		if meta.IsStatusConditionTrue(p.Status.Conditions, name) {
+			c = conditionOf(p, name)
+		}
+	}
+	own := overview.Wait{Node: overview.Node{Name: "StorageClientProfile " + p.Name, Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}, Rank: overview.WaitQueue + 1}
+	if c.Type == v1alpha1.ConditionPaused || c.Type == v1alpha1.ConditionStalled || slices.Contains(userReasons, c.Reason) {
+		own.Rank = overview.WaitUser
+	}
+	return overview.FirstOf(append([]overview.Wait{own}, waits...))
+}
+
+// userReasons are the reasons of the conditions of profiles that progress once a user acts. Their messages contain the action.
+var userReasons = []string{v1alpha1.ReasonWaitingForEvidence, v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonRebootPending}
+
+func (p *printer) writeHeldUpBy(w *overview.Wait, now time.Time) {
+	if w == nil {
+		return
+	}
+	end := ""
+	if w.Until != nil {
+		end = "; ends on its own by " + formatTime(w.Until)
+	} else if w.Action == "" && w.Rank >= overview.WaitQueue {
+		end = "; ends on its own after the nodes and volumes ahead"
+	}
+	p.line(fmt.Sprintf("Held up by %s: %s%s%s%s", w.Name, w.Reason, text.Labelled(", for ", ageOf(w.Since, now)), text.Labelled(": ", text.Line(w.Message)), end))
+	if w.Action != "" {
+		p.line("  Action: " + strings.ReplaceAll(w.Action, "`", `"`))
+	}
+}
 
 func (p Profile) writeDetails(out *printer, now time.Time) {
 	if len(p.Details.Nodes) == 0 {

@@ -42,11 +42,14 @@ var volumeRemedies = map[string]string{
 	v1alpha1.VolumeReasonFailedMount:       "Change the rule; until then, no volume gets these options.",
 }
 
+// ActionForVolume returns the action of a user that ends a wait of a volume with this reason. Empty if there is none.
+func ActionForVolume(reason string) string { return volumeRemedies[reason] }
+
 // NewVolumeReport adds remedies to volumes. held is the reason why the profile is not applied. Empty if it is applied.
 func NewVolumeReport(profile, heldReason string, listed []volumeplan.Listed) VolumeReport {
 	r := VolumeReport{Profile: profile, Held: heldReason, Volumes: []Volume{}}
 	for _, l := range listed {
-		r.Volumes = append(r.Volumes, Volume{Listed: l, Remedy: volumeRemedies[l.Reason]})
+		r.Volumes = append(r.Volumes, Volume{Listed: l, Remedy: ActionForVolume(l.Reason)})
 	}
 	return r
 }

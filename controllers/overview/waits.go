@@ -6,7 +6,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -36,9 +35,9 @@ const (
 
 const checkAgent = "If the message stays, check the nodes and servers that it names, and the log of the agent's Pod on the node"
 
-// actions contains the actions that end waits, by the reason of a node's note, of the Node condition Tuned or of a profile's condition. If a user
+// Actions contains the actions that end waits, by the reason of a node's note, of the Node condition Tuned or of a profile's condition. If a user
 // ends a wait, its reason is here.
-var actions = map[string]string{
+var Actions = map[string]string{
 	v1alpha1.NodeReasonAgentSilent:               "Check the agent's Pod on the node: `kubectl -n storage-client-agent get pods -o wide`",
 	v1alpha1.NodeReasonApplying:                  checkAgent,
 	v1alpha1.NodeReasonDrifted:                   "Find the program or user that writes the value, and let only one of the two set it",
@@ -77,16 +76,12 @@ var actions = map[string]string{
 	v1alpha1.RolloutReasonWindowsDisjoint:        "Change `rollout.windows` of one of the profiles",
 }
 
-// ActionFor returns the action of a user that ends a wait with this reason. Empty if the wait ends on its own.
-func ActionFor(reason string) string { return actions[reason] }
-
-// queues are the reasons with an action of waits that usually end once other nodes are done.
-var queues = sets.New(v1alpha1.NodeReasonApplying, v1alpha1.NodeReasonRestoring, v1alpha1.RolloutReasonSettingsChanging, v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForCanary,
-	v1alpha1.RolloutReasonWaitingForControlPlane)
-
-// failures are the reasons of failed nodes, and of nodes that wait because others have failed.
-var failures = sets.New(v1alpha1.NodeReasonSettingsFailed, v1alpha1.RolloutReasonCanaryFailed, v1alpha1.RolloutReasonFailureThreshold,
-	v1alpha1.RolloutReasonRebootWithoutEffect, v1alpha1.RolloutReasonAttemptsUsedUp)
+// ranks are the ranks of waits with an action that a user need not end, or that follow a failure.
+var ranks = map[string]WaitRank{
+	v1alpha1.NodeReasonApplying: WaitQueue, v1alpha1.NodeReasonRestoring: WaitQueue, v1alpha1.RolloutReasonSettingsChanging: WaitQueue,
+	v1alpha1.RolloutReasonWaitingForBudget: WaitQueue, v1alpha1.RolloutReasonWaitingForCanary: WaitQueue, v1alpha1.RolloutReasonWaitingForControlPlane: WaitQueue,
+	v1alpha1.NodeReasonSettingsFailed: WaitFailed, v1alpha1.RolloutReasonCanaryFailed: WaitFailed, v1alpha1.RolloutReasonFailureThreshold: WaitFailed,
+}
 
 // Waits returns the waits of a profile's nodes that are not done.
 func Waits(profile *v1alpha1.StorageClientProfile, c Cluster) []Wait {
@@ -97,13 +92,14 @@ func Waits(profile *v1alpha1.StorageClientProfile, c Cluster) []Wait {
 		if n.Done || n.Phase == noPhase && n.Since == nil {
 			continue
 		}
-		w := Wait{Node: n.Node, Until: c.endOf(profile, members[i], n.Node), Action: actions[n.Reason], Rank: WaitQueue}
-		switch {
-		case n.Phase == string(v1alpha1.RolloutFailed), failures.Has(n.Reason):
+		w := Wait{Node: n.Node, Until: c.endOf(profile, members[i], n.Node), Action: Actions[n.Reason], Rank: WaitQueue}
+		if rank, isKnown := ranks[n.Reason]; n.Phase == string(v1alpha1.RolloutFailed) {
 			w.Rank = WaitFailed
-		case w.Until != nil:
+		} else if w.Until != nil {
 			w.Rank = WaitEnds
-		case w.Action != "" && !queues.Has(n.Reason):
+		} else if isKnown {
+			w.Rank = rank
+		} else if w.Action != "" {
 			w.Rank = WaitUser
 		}
 		w.Name = "Node " + n.Name
@@ -144,8 +140,9 @@ func (c Cluster) endOf(profile *v1alpha1.StorageClientProfile, m member, n Node)
 		end = start.Add(time.Duration(*rules.SettleSeconds) * time.Second)
 	case v1alpha1.RolloutWaiting, v1alpha1.RolloutFailed:
 		end = timeOf(m.clientNode.Status.Rollout.RetryAfter)
-		if set, err := windows.ParseSet(rules.Windows); err == nil && n.Reason == v1alpha1.RolloutReasonWaitingForWindow {
-			_, end = set.At(c.Now)
+		set, err := windows.ParseSet(rules.Windows)
+		if open, next := set.At(c.Now); err == nil && !open && n.Reason == v1alpha1.RolloutReasonWaitingForWindow {
+			end = next
 		}
 	}
 	if end.Before(c.Now) {

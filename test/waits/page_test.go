@@ -30,17 +30,17 @@ const (
 	beginMark, endMark = "<!-- waits -->\n", "<!-- /waits -->\n"
 )
 
-// arms are the tables of the page. actionFor returns the action of the code for a reason; nil for tables of messages.
+// arms are the tables of the page. actions are the actions of the code by reason; nil for tables of messages.
 var arms = []struct {
-	title     string
-	table     map[string]wait
-	actionFor func(reason string) string
+	title   string
+	table   map[string]wait
+	actions map[string]string
 }{
-	{"Reboots: `status.rollout.reason` of a StorageClientNode", rollout, overview.ActionFor},
+	{"Reboots: `status.rollout.reason` of a StorageClientNode", rollout, overview.Actions},
 	{"Live settings: messages of the Node condition `Tuned` with the reason `Applying`", live, nil},
-	{"Nodes: reasons of the conditions `Tuned` and `StorageReachable`", conditions, overview.ActionFor},
+	{"Nodes: reasons of the conditions `Tuned` and `StorageReachable`", conditions, overview.Actions},
 	{"Mount options: messages of `kubectl storageclient volumes` with the state `Pending`", pending, nil},
-	{"Volumes: reasons of the other states", volumes, view.ActionForVolume},
+	{"Volumes: reasons of the other states", volumes, view.VolumeRemedies},
 	{"Trials: messages with the reason `Waiting`", trials, nil},
 }
 
@@ -162,7 +162,7 @@ func nameOf(key string, values map[string]constant.Value) string {
 }
 
 // rowsOf returns the rows of a table. Reasons with the same texts share a row. Final states have none.
-func rowsOf(t *testing.T, table map[string]wait, actionFor func(string) string, values map[string]constant.Value) []string {
+func rowsOf(t *testing.T, table map[string]wait, actions map[string]string, values map[string]constant.Value) []string {
 	t.Helper()
 	names, keys := map[string][]string{}, []string{}
 	for _, key := range slices.Sorted(maps.Keys(table)) {
@@ -172,7 +172,7 @@ func rowsOf(t *testing.T, table map[string]wait, actionFor func(string) string, 
 		}
 		action := w.page.do
 		if value, isConstant := values[key]; isConstant && action == "" {
-			action = strings.TrimSuffix(actionFor(constant.StringVal(value)), ".")
+			action = strings.TrimSuffix(actions[constant.StringVal(value)], ".")
 		}
 		limit := w.page.limit
 		if limit == "" {
@@ -202,7 +202,7 @@ func TestTheTableOfWaitsIsCurrent(t *testing.T) {
 	var table strings.Builder
 	count := 0
 	for _, arm := range arms {
-		rows := rowsOf(t, arm.table, arm.actionFor, values)
+		rows := rowsOf(t, arm.table, arm.actions, values)
 		count += len(rows)
 		fmt.Fprintf(&table, "\n### %s\n\n| reason | waiting object | at most | then | what you can do |\n|---|---|---|---|---|\n%s", arm.title, strings.Join(rows, ""))
 	}

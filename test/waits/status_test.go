@@ -131,20 +131,20 @@ func TestTheStatusNamesEachWaitWithItsEndOrAction(t *testing.T) {
 			if w.finished != "" {
 				return
 			}
-			verify(t, newWorld().node("a", noteOf(w.bound), reason, "why").heldUp(t), wants(w, "Node a", reason, "why", overview.ActionFor(reason)))
+			verify(t, newWorld().node("a", noteOf(w.bound), reason, "why").heldUp(t), wants(w, "Node a", reason, "why", overview.Actions[reason]))
 		})
 	}
 	for name, w := range conditions {
 		if reason := constant.StringVal(values[name]); w.finished == "" && strings.HasPrefix(name, "NodeReason") {
 			t.Run(name, func(t *testing.T) {
-				verify(t, newWorld().node("a", nil, reason, "why").heldUp(t), wants(w, "Node a", reason, "why", overview.ActionFor(reason)))
+				verify(t, newWorld().node("a", nil, reason, "why").heldUp(t), wants(w, "Node a", reason, "why", overview.Actions[reason]))
 			})
 		}
 	}
 	for message, w := range live {
 		t.Run(message, func(t *testing.T) {
 			got := newWorld().node("a", nil, v1alpha1.NodeReasonApplying, message).heldUp(t)
-			verify(t, got, wants(w, "Node a", v1alpha1.NodeReasonApplying, message, overview.ActionFor(v1alpha1.NodeReasonApplying)))
+			verify(t, got, wants(w, "Node a", v1alpha1.NodeReasonApplying, message, overview.Actions[v1alpha1.NodeReasonApplying]))
 		})
 	}
 	for name, w := range volumes {
@@ -153,7 +153,7 @@ func TestTheStatusNamesEachWaitWithItsEndOrAction(t *testing.T) {
 				world := newWorld()
 				world.volumes = []volumeplan.Listed{{Volume: "v", State: volumeplan.VolumeBlocked, Reason: reason, Message: "why"}}
 				got := strings.Replace(world.heldUp(t), ", for 60m", ", for 5m", 1)
-				verify(t, got, wants(w, "PersistentVolume v", reason, "why", view.ActionForVolume(reason)))
+				verify(t, got, wants(w, "PersistentVolume v", reason, "why", view.VolumeRemedies[reason]))
 			})
 		}
 	}

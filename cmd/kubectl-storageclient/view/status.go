@@ -133,7 +133,7 @@ func HeldUpBy(p *v1alpha1.StorageClientProfile, waits []overview.Wait, volumes [
 	for _, v := range volumes {
 		if rank, isOpen := ranks[v.State]; isOpen {
 			waits = append(waits, overview.Wait{Node: overview.Node{Name: "PersistentVolume " + v.Volume, Reason: v.Reason, Message: v.Message, Since: since}, Rank: rank,
-				Action: cmp.Or(ActionForVolume(v.Reason), "If the message stays, run: kubectl storageclient volumes "+p.Name)})
+				Action: cmp.Or(VolumeRemedies[v.Reason], "If the message stays, run: kubectl storageclient volumes "+p.Name)})
 		}
 	}
 	for _, name := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionPaused, v1alpha1.ConditionStalled} {

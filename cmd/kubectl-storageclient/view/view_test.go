@@ -170,6 +170,8 @@ func TestStatusText(t *testing.T) {
 		},
 		Stale: []StaleMount{{Node: "node-1", Volume: "pv-tools", MountPoint: "/var/lib/kubelet/pods/a/volumes/x", Pods: []string{"eda/sim-0", "eda/sim-1"},
 			Message: "the mount was made with a different value"}},
+		HeldUpBy: &overview.Wait{Node: overview.Node{Name: "Node node-2", Reason: "PodsLeft", Message: "eda/sim-0 is held by PodDisruptionBudget eda/sim", Since: ago(90 * time.Second)},
+			Until: ago(-10 * time.Minute), Action: "Run `kubectl get pdb`"},
 		Unknown: "",
 	}
 	detailed.Profiles[0].Status.Advice = advised

@@ -29,7 +29,8 @@ type Volume struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-var volumeRemedies = map[string]string{
+// VolumeRemedies contains the actions of users, by the reason of a volume.
+var VolumeRemedies = map[string]string{
 	v1alpha1.VolumeReasonHeld:              "Activate the profile: run \"kubectl storageclient resume PROFILE\", set mode Enforce, or correct the spec.",
 	v1alpha1.VolumeReasonIgnored:           "To tune the volume, remove the annotation " + v1alpha1.IgnoreAnnotation + ".",
 	v1alpha1.VolumeReasonConflict:          "Restore the mount options that were written last, or give one of the profiles a higher priority; see the message.",
@@ -42,14 +43,11 @@ var volumeRemedies = map[string]string{
 	v1alpha1.VolumeReasonFailedMount:       "Change the rule; until then, no volume gets these options.",
 }
 
-// ActionForVolume returns the action of a user that ends a wait of a volume with this reason. Empty if there is none.
-func ActionForVolume(reason string) string { return volumeRemedies[reason] }
-
 // NewVolumeReport adds remedies to volumes. held is the reason why the profile is not applied. Empty if it is applied.
 func NewVolumeReport(profile, heldReason string, listed []volumeplan.Listed) VolumeReport {
 	r := VolumeReport{Profile: profile, Held: heldReason, Volumes: []Volume{}}
 	for _, l := range listed {
-		r.Volumes = append(r.Volumes, Volume{Listed: l, Remedy: ActionForVolume(l.Reason)})
+		r.Volumes = append(r.Volumes, Volume{Listed: l, Remedy: VolumeRemedies[l.Reason]})
 	}
 	return r
 }

@@ -76,11 +76,11 @@ var Actions = map[string]string{
 	v1alpha1.RolloutReasonWindowsDisjoint:        "Change `rollout.windows` of one of the profiles",
 }
 
-// ranks are the ranks of waits with an action that a user need not end, or that follow a failure.
+// ranks are the ranks of the waits with an action that usually end on their own, and of failures without a note.
 var ranks = map[string]WaitRank{
 	v1alpha1.NodeReasonApplying: WaitQueue, v1alpha1.NodeReasonRestoring: WaitQueue, v1alpha1.RolloutReasonSettingsChanging: WaitQueue,
 	v1alpha1.RolloutReasonWaitingForBudget: WaitQueue, v1alpha1.RolloutReasonWaitingForCanary: WaitQueue, v1alpha1.RolloutReasonWaitingForControlPlane: WaitQueue,
-	v1alpha1.NodeReasonSettingsFailed: WaitFailed, v1alpha1.RolloutReasonCanaryFailed: WaitFailed, v1alpha1.RolloutReasonFailureThreshold: WaitFailed,
+	v1alpha1.NodeReasonSettingsFailed: WaitFailed,
 }
 
 // Waits returns the waits of a profile's nodes that are not done.
@@ -93,13 +93,15 @@ func Waits(profile *v1alpha1.StorageClientProfile, c Cluster) []Wait {
 			continue
 		}
 		w := Wait{Node: n.Node, Until: c.endOf(profile, members[i], n.Node), Action: Actions[n.Reason], Rank: WaitQueue}
-		if rank, isKnown := ranks[n.Reason]; n.Phase == string(v1alpha1.RolloutFailed) {
+		rank, isKnown := ranks[n.Reason]
+		switch {
+		case n.Phase == string(v1alpha1.RolloutFailed):
 			w.Rank = WaitFailed
-		} else if w.Until != nil {
+		case w.Until != nil:
 			w.Rank = WaitEnds
-		} else if isKnown {
+		case isKnown:
 			w.Rank = rank
-		} else if w.Action != "" {
+		case w.Action != "":
 			w.Rank = WaitUser
 		}
 		w.Name = "Node " + n.Name

@@ -78,7 +78,7 @@ var rollout = map[string]wait{
 		page: page{subject: "a control-plane node, for another one that is out of service", limit: others, then: noReboot}},
 	"RolloutReasonManagerNodeLast": {bound: "turnReasons", page: page{"the node of the manager, for all other nodes", others, noReboot, noAction}},
 	"RolloutReasonLeavingLoadBalancers": {bound: "ExcludeFromLoadBalancersSeconds",
-		page: page{"a cordoned node, for load balancers to remove it", "`rollout.drain.excludeFromLoadBalancersSeconds`", "the drain starts", noAction}},
+		page: page{"a cordoned node, for load balancers to remove it", "`rollout.drain.excludeFromLoadBalancersSeconds`, without a default", "the drain starts", noAction}},
 	"RolloutReasonDraining":       {bound: "drainDeadline", page: draining},
 	"RolloutReasonDrainBlocked":   {bound: "drainDeadline", page: draining},
 	"RolloutReasonDrainError":     {bound: "drainDeadline", page: draining},
@@ -145,7 +145,7 @@ var live = map[string]wait{
 
 // trials contains the first words of the messages of trials with the reason Waiting.
 var trials = map[string]wait{
-	"Waiting: ": {bound: "isTimedOut", page: page{"a trial, for an object that the message names", "`spec.timeoutSeconds` of the trial, {api/v1alpha1.DefaultTrialTimeoutSeconds} by default", "the trial fails with the reason `TimedOut`", "create the object"}},
+	"Waiting: ": {bound: "isTimedOut", page: page{"a trial, for the object that the message names", "`spec.timeoutSeconds` of the trial, {api/v1alpha1.DefaultTrialTimeoutSeconds} by default", "the trial fails with the reason `TimedOut`", "resolve the problem in the message"}},
 	"Requesting samples from ": {bound: "isTimedOut",
 		page: page{"a trial, for samples of nodes", "`spec.timeoutSeconds` of the trial, {api/v1alpha1.DefaultTrialTimeoutSeconds} by default", "the trial uses the samples that it has, or fails", noAction}},
 	"Waiting for probes to finish":        {bound: "maxTurn", page: turnOfTrial},

@@ -174,6 +174,7 @@ func TestTheStatusNamesTheMostImportantWaitFirst(t *testing.T) {
 		{v1alpha1.RolloutReasonWaitingForBudget, "Node " + v1alpha1.RolloutReasonWaitingForBudget},
 		{v1alpha1.RolloutReasonDrainBlocked, "Node " + v1alpha1.RolloutReasonDrainBlocked},
 		{v1alpha1.RolloutReasonNodePaused, "Node " + v1alpha1.RolloutReasonNodePaused},
+		{v1alpha1.RolloutReasonCanaryFailed, "Node " + v1alpha1.RolloutReasonCanaryFailed}, // the same rank and time: by name
 		{v1alpha1.RolloutReasonRebootTimedOut, "Node " + v1alpha1.RolloutReasonRebootTimedOut},
 	}
 	if got := w.heldUp(t); !strings.HasPrefix(got, "StorageClientProfile p: RollingOut, for 60m") {

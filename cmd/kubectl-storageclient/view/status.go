@@ -141,11 +141,11 @@ func HeldUpBy(p *v1alpha1.StorageClientProfile, waits []overview.Wait, volumes [
 			c = conditionOf(p, name)
 		}
 	}
-	own := overview.Wait{Node: overview.Node{Name: "StorageClientProfile " + p.Name, Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}, Rank: overview.WaitQueue + 1}
+	whole := overview.Wait{Node: overview.Node{Name: "StorageClientProfile " + p.Name, Reason: c.Reason, Message: c.Message, Since: &c.LastTransitionTime}, Rank: overview.WaitQueue + 1}
 	if c.Type == v1alpha1.ConditionPaused || c.Type == v1alpha1.ConditionStalled || slices.Contains(userReasons, c.Reason) {
-		own.Rank = overview.WaitUser
+		whole.Rank = overview.WaitUser
 	}
-	return overview.FirstOf(append([]overview.Wait{own}, waits...))
+	return overview.FirstOf(append([]overview.Wait{whole}, waits...))
 }
 
 // userReasons are the reasons of the conditions of profiles that progress once a user acts. Their messages contain the action.

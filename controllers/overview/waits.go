@@ -111,17 +111,17 @@ func Waits(profile *v1alpha1.StorageClientProfile, c Cluster) []Wait {
 }
 
 // FirstOf returns the wait to name first: by rank, then the oldest. Nil if there is none.
-func FirstOf(waits []Wait) *Wait {
-	if len(waits) == 0 {
+func FirstOf(list []Wait) *Wait {
+	if len(list) == 0 {
 		return nil
 	}
-	return new(slices.MinFunc(waits, func(a, b Wait) int {
+	return new(slices.MinFunc(list, func(a, b Wait) int {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), timeOf(a.Since).Compare(timeOf(b.Since)))
 	}))
 }
 
-// endOf returns the time at which a wait in a rollout ends on its own, nil if it is unknown or past. The rules are those of the profile that claimed
-// the node.
+// endOf returns the time at which a wait in a rollout ends on its own, nil if it is unknown or past. The profile that claimed the node sets
+// the rules.
 func (c Cluster) endOf(profile *v1alpha1.StorageClientProfile, m member, n Node) *metav1.Time {
 	start, owner := timeOf(n.Since), profile
 	if mark, err := v1alpha1.DecodeDisruption(m.node.Annotations[v1alpha1.DisruptionAnnotation]); err == nil {

@@ -167,7 +167,7 @@ func TestTheStatusNamesEachWaitWithItsEndOrAction(t *testing.T) {
 	}
 }
 
-// A failure comes before a wait, a wait that a user ends before one that ends on its own, and a wait with a known end before a queue.
+// A failure comes before a wait, a wait that a user ends before a wait that ends on its own, and a wait with a known end before a queue.
 func TestTheStatusNamesTheMostImportantWaitFirst(t *testing.T) {
 	w := newWorld()
 	steps := []struct{ add, want string }{

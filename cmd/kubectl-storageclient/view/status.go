@@ -124,15 +124,15 @@ func number(n int32) string { return strconv.Itoa(int(n)) }
 func share(part, whole int32) string { return number(part) + "/" + number(whole) }
 
 // HeldUpBy returns the wait that holds a profile up most, of its nodes, its volumes and the profile itself. Nil if the profile is done.
-func HeldUpBy(p *v1alpha1.StorageClientProfile, waits []overview.Wait, volumes []volumeplan.Listed) *overview.Wait {
+func HeldUpBy(p *v1alpha1.StorageClientProfile, list []overview.Wait, volumes []volumeplan.Listed) *overview.Wait {
 	if _, done := Verdict(p); done {
 		return nil
 	}
 	c := cmp.Or(conditionOf(p, v1alpha1.ConditionReady), &metav1.Condition{Reason: v1alpha1.ReasonPending})
-	since, ranks := &c.LastTransitionTime, map[volumeplan.VolumeState]overview.WaitRank{volumeplan.VolumePending: overview.WaitQueue, volumeplan.VolumeBlocked: overview.WaitUser}
+	start, ranks := &c.LastTransitionTime, map[volumeplan.VolumeState]overview.WaitRank{volumeplan.VolumePending: overview.WaitQueue, volumeplan.VolumeBlocked: overview.WaitUser}
 	for _, v := range volumes {
 		if rank, isOpen := ranks[v.State]; isOpen {
-			waits = append(waits, overview.Wait{Node: overview.Node{Name: "PersistentVolume " + v.Volume, Reason: v.Reason, Message: v.Message, Since: since}, Rank: rank,
+			list = append(list, overview.Wait{Node: overview.Node{Name: "PersistentVolume " + v.Volume, Reason: v.Reason, Message: v.Message, Since: start}, Rank: rank,
 				Action: cmp.Or(VolumeRemedies[v.Reason], "If the message stays, run: kubectl storageclient volumes "+p.Name)})
 		}
 	}
@@ -145,7 +145,7 @@ func HeldUpBy(p *v1alpha1.StorageClientProfile, waits []overview.Wait, volumes [
 	if c.Type == v1alpha1.ConditionPaused || c.Type == v1alpha1.ConditionStalled || slices.Contains(userReasons, c.Reason) {
 		whole.Rank = overview.WaitUser
 	}
-	return overview.FirstOf(append([]overview.Wait{whole}, waits...))
+	return overview.FirstOf(append([]overview.Wait{whole}, list...))
 }
 
 // userReasons are the reasons of the conditions of profiles that progress once a user acts. Their messages contain the action.

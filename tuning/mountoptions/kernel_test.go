@@ -298,7 +298,7 @@ func (m kernelMerge) hasNoEffect(alone *parsed, key string) bool {
 	return m.protocol == NFS && (alone.values["ac"] == "noac" && slices.Contains(nfs.Timers, key) || alone.values["lock"] == "nolock" && key == "local_lock")
 }
 
-// checkCache checks that a profile's timers are not beside noac of the volume, and the volume's timers not beside noac of the profile.
+// checkCache checks that a profile's timers are not next to noac of the volume, and the volume's timers not next to noac of the profile.
 func (m kernelMerge) checkCache(before, alone, after *parsed, isSkipped func(string) bool, fail func(string, ...any)) {
 	sets := func(k *parsed) bool {
 		return k.values["ac"] == "ac" && slices.ContainsFunc(nfs.Timers, func(timer string) bool { return k.set[timer] })

@@ -211,7 +211,7 @@ func (t *table) orderedKeys(state map[string]string) []string {
 	})
 }
 
-// decideGroup decides between options that set several keys: nolock, and noac, which excludes timers. It removes wanted values that lose, and
+// decideGroup decides between options that set several keys: nolock, and noac, which excludes timers. It removes desired values that lose, and
 // returns the state of the volume without the values that they replace.
 func (m *merger) decideGroup(have, want map[string]string, wanted, existing []Option) map[string]string {
 	isOfCache := func(key, _ string) bool { return key == keyCache || slices.Contains(m.Timers, key) }

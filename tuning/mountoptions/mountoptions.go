@@ -213,7 +213,7 @@ func (t *table) optionOf(key, value string) Option {
 	return Option{Name: key, Value: value, HasValue: true}
 }
 
-// MeansSame reports whether the kernel treats two lists of options in the same way, in their order and sorted.
+// MeansSame reports whether the kernel treats mount options in two lists in the same way, in their order and sorted.
 func (p Protocol) MeansSame(a, b []string) bool {
 	t, first, second := tableOf(p), Parse(a), Parse(b)
 	return maps.Equal(t.resolve(first), t.resolve(second)) && maps.Equal(t.resolve(sortOptions(first)), t.resolve(sortOptions(second))) &&

@@ -112,7 +112,7 @@ type section struct {
 	// Timers are the timers of the attribute cache that actimeo sets, in output order. TimerDefaults are the kernel's defaults in seconds.
 	Timers        []string
 	TimerDefaults map[string]string
-	// Groups maps keys to the group of options that affect each other. A key without an entry is a group of its own.
+	// Groups maps keys to the group of options that affect each other. A key without an entry is a separate group.
 	Groups map[string]string
 	// ActimeoYields reports whether actimeo has no effect after a timer is set.
 	ActimeoYields bool

@@ -88,7 +88,7 @@ type Verdict struct {
 	// set, as profile/rule, by precedence. RuleSet is the hash of the rules. See hashOfRules.
 	Set, RuleSet string
 	Rules        []string
-	// replaced are the replaced options of the class, by profile, for the mark. mark is the volume's own mark with them. Nil if it has
+	// replaced are the replaced options of the class, by profile, for the mark. mark is the current mark of the volume with them. Nil if it has
 	// none, or has them.
 	replaced map[string][]string
 	mark     *Mark
@@ -295,7 +295,7 @@ func (s *scope) isSatisfied() bool {
 
 // hasAllOf reports whether the current mount options contain all options that one profile declares.
 func (s *scope) hasAllOf(profile string) bool {
-	lacks := slices.ContainsFunc(s.merged.carried[profile], func(o string) bool { return !s.target.has(s.current, o) })
+	lacks := slices.ContainsFunc(s.merged.carried[profile], func(o string) bool { return !s.target.contains(s.current, o) })
 	return !lacks && len(s.merged.conflicts) == 0 && len(s.keptValues()[profile]) == 0
 }
 

@@ -239,7 +239,7 @@ func AnnotationsForEarlier(mark *Mark, failed *optionset.Failed) map[string]any 
 }
 
 // AnnotationsWith returns the annotations of a write. With a mark, it adds the mark and removes a failed mount: a nil value removes a key. Without
-// one, the volume's own mark stays, with the replaced values of the verdict.
+// one, the current mark of the volume stays, with the replaced values of the verdict.
 func AnnotationsWith(v Verdict, mark *Mark) map[string]any {
 	annotations := map[string]any{}
 	for key, value := range annotationsOf(v) {

@@ -34,7 +34,7 @@ var (
 	}
 )
 
-// write carries out a verdict like the reconciler: with a new mark if the options change.
+// write applies a verdict like the reconciler: with a new mark if the options change.
 func write(pv *corev1.PersistentVolume, v Verdict) {
 	if v.Action == ActionNone {
 		return
@@ -174,14 +174,14 @@ func (s sequence) checkPolicies(t *testing.T, now []v1alpha1.StorageClientProfil
 	for _, o := range target.options.Settings(s.original) {
 		mayReplace := func(p v1alpha1.StorageClientProfile) bool {
 			r := p.Spec.Volumes[0]
-			replaces := r.OnConflict == v1alpha1.ConflictUseProfile || r.OnConflict == v1alpha1.ConflictUseProfileOverClass && target.has(s.class, o.Option)
+			replaces := r.OnConflict == v1alpha1.ConflictUseProfile || r.OnConflict == v1alpha1.ConflictUseProfileOverClass && target.contains(s.class, o.Option)
 			declared := lists.Each(r.MountOptions, func(o v1alpha1.MountOption) string { return string(o) })
 			return replaces && slices.ContainsFunc(target.options.Settings(declared), func(d mountoptions.Setting) bool { return target.isRival(d.Option, o.Option) })
 		}
-		if o.Option == "lock" && !target.has(after.Spec.MountOptions, "nolock") {
+		if o.Option == "lock" && !target.contains(after.Spec.MountOptions, "nolock") {
 			continue // the default, next to a local lock
 		}
-		if target.has(s.original, o.Option) && !target.has(after.Spec.MountOptions, o.Option) && !s.follows && !slices.ContainsFunc(now, mayReplace) {
+		if target.contains(s.original, o.Option) && !target.contains(after.Spec.MountOptions, o.Option) && !s.follows && !slices.ContainsFunc(now, mayReplace) {
 			t.Fatalf("%s: %s is replaced: got %q, %s", s, o.Option, after.Spec.MountOptions, v.Message)
 		}
 	}

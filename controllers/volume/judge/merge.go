@@ -263,8 +263,8 @@ func (t target) disputesAmong(all []declaredValue) (disputed, messages []string)
 	return disputed, messages
 }
 
-// isWeaker reports whether another profile of equal priority declares the same value, and its rule decides: it replaces more values of volumes. Of
-// equal rules, the spelling decides, not the name of the profile.
+// isWeaker reports whether another profile of equal priority declares the same value, and its rule decides: it replaces more values of volumes.
+// Between equal rules, the spelling decides, not the name of the profile.
 func (d declaredValue) isWeaker(than declaredValue) bool {
 	return cmp.Or(cmp.Compare(than.rule.strength(), d.rule.strength()), cmp.Compare(d.option, than.option)) > 0
 }
@@ -311,8 +311,10 @@ func (t target) rivalsIn(list []string, options ...string) []string {
 	})
 }
 
-// has reports whether a list already sets the value of an option.
-func (t target) has(list []string, option string) bool { return t.options.Has(list, []string{option}) }
+// contains reports whether a list already sets the value of an option.
+func (t target) contains(list []string, option string) bool {
+	return t.options.Has(list, []string{option})
+}
 
 type ruleOptions struct {
 	rule    rule

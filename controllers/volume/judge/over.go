@@ -8,8 +8,8 @@ import (
 	"github.com/storageclient/operator/tuning/lists"
 )
 
-// replaceable are the values of a volume that UseProfileOverClass may replace: those of its class, and those that it has replaced as values of the
-// class. Without the latter, deletion and re-creation of a class would change all of its volumes twice.
+// replaceable are the values of a volume that UseProfileOverClass may replace: values of its class, and values that it has already replaced as values
+// of the class. Without the latter, deletion and re-creation of a class would change all of its volumes twice.
 type replaceable struct {
 	options []string
 	// replaced are the options of the class that were replaced, by profile.
@@ -49,8 +49,8 @@ func (c replaceable) byProfile(t target, original, applied []string, rules []rul
 			continue
 		}
 		for _, s := range t.options.Settings(r.options()) {
-			if t.has(applied, s.Option) {
-				replaced := lists.Filter(t.rivalsIn(original, s.Option), func(o string) bool { return t.isRival(o, s.Option) && !t.has(applied, o) })
+			if t.contains(applied, s.Option) {
+				replaced := lists.Filter(t.rivalsIn(original, s.Option), func(o string) bool { return t.isRival(o, s.Option) && !t.contains(applied, o) })
 				out[r.profile.Name] = append(out[r.profile.Name], replaced...)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
 	"github.com/storageclient/operator/test/patience"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -92,6 +94,52 @@ func (v *variants) together() *variants {
 	return out
 }
 
+// combinationsPerProtocol is the number of lists of several options that are mounted by hand.
+const combinationsPerProtocol = 70
+
+// combinations returns lists of two to six options that the kernel accepts one by one, in random order: options that add up, reset each other or
+// include each other. The seed is fixed. A list has at most one version, and no option that the first mount of an address fixes.
+func (v *variants) combinations() *variants {
+	var pool []string
+	for _, c := range casesOf(v.protocol) {
+		if v.of(c.wanted()).refusal == "" && !fixesConnections(c.wanted()) {
+			pool = lists.AddMissing(pool, c.wanted()...)
+		}
+	}
+	out := &variants{protocol: v.protocol, byList: map[string]*variant{}}
+	chance := rand.New(rand.NewPCG(35, 0))
+	for len(out.all) < combinationsPerProtocol {
+		var list []string
+		for range 2 + chance.IntN(5) {
+			list = append(list, pool[chance.IntN(len(pool))])
+		}
+		if len(v.protocol.Refused(list)) == 0 && out.of(list) == nil {
+			out.add(list)
+			out.all[len(out.all)-1].index += 800
+		}
+	}
+	return out
+}
+
+// wrong returns a line for each mounted list that the engine reads in another way than the kernel, and prints the numbers.
+func (v *variants) wrong() (out []string) {
+	mounted := 0
+	for _, one := range v.all {
+		if one.refusal != "" {
+			fmt.Printf("%s, rejected: %s: %s\n", v.protocol, strings.Join(one.list, ","), one.refusal)
+			continue
+		}
+		mounted++
+		for _, d := range v.protocol.Compare(one.list, one.observed) {
+			if !d.Limited {
+				out = append(out, fmt.Sprintf("%s, a mount with %s: %s; shown: %s", v.protocol, strings.Join(one.list, ","), d, strings.Join(one.observed, ",")))
+			}
+		}
+	}
+	fmt.Printf("%s: %d of %d lists of several options were mounted, %d differences\n", v.protocol, mounted, len(v.all), len(out))
+	return out
+}
+
 // takes reports whether an option can join a list. Options that affect connections stay alone.
 func (v *variant) takes(c optionCase) bool {
 	return !fixesConnections(v.list) && !fixesConnections(c.wanted()) && slices.Equal(v.options[0].needs, c.needs) &&
@@ -131,9 +179,15 @@ func expectMountOptions(ctx SpecContext) {
 	nfs := variantsOf(mountoptions.NFS)
 	exportVariants(ctx, nfs)
 	By(fmt.Sprintf("%d NFS option lists, mounted by hand on %s: which does its kernel reject?", len(nfs.all), node.Name))
-	try(ctx, node, nfs, func(v *variant) string {
+	byHand := func(v *variant) string {
 		return fmt.Sprintf("mount -t nfs -o %s %s:/srv/mount-options/%s /mnt/mount-options", strings.Join(v.list, ","), v.server(), v.volume())
-	})
+	}
+	try(ctx, node, nfs, byHand)
+	nfsCombined := nfs.combinations()
+	exportVariants(ctx, nfsCombined)
+	By(fmt.Sprintf("%d lists of several NFS options, mounted by hand", len(nfsCombined.all)))
+	try(ctx, node, nfsCombined, byHand)
+	wrong := nfsCombined.wrong()
 	nfsTogether := nfs.together()
 	By(fmt.Sprintf("the accepted options, as %d lists, mounted by the kubelet through PersistentVolumes", len(nfsTogether.all)))
 	exportVariants(ctx, nfsTogether)
@@ -150,9 +204,14 @@ mkfs.xfs --unsupported -q one
 losetup --find --show one >one.device
 `)
 	Expect(err).NotTo(HaveOccurred())
-	try(ctx, node, xfs, func(v *variant) string {
+	ofXFS := func(v *variant) string {
 		return "mount -t xfs " + optionFlag(v.list) + " $(cat /var/lib/mount-options/one.device) /mnt/mount-options"
-	})
+	}
+	try(ctx, node, xfs, ofXFS)
+	xfsCombined := xfs.combinations()
+	By(fmt.Sprintf("%d lists of several XFS options, mounted by hand", len(xfsCombined.all)))
+	try(ctx, node, xfsCombined, ofXFS)
+	wrong = append(wrong, xfsCombined.wrong()...)
 	xfsTogether := xfs.together()
 	makeDisks(ctx, node, xfsTogether)
 	By(fmt.Sprintf("the accepted options, as %d lists, mounted by the kubelet through local volumes", len(xfsTogether.all)))
@@ -162,12 +221,16 @@ losetup --find --show one >one.device
 	By("SMB, mounted only by hand: the kubelet has no plugin for it")
 	serveSMB(ctx)
 	smb := variantsOf(mountoptions.SMB)
-	try(ctx, node, smb, func(v *variant) string {
+	ofSMB := func(v *variant) string {
 		return "mount -t cifs -o " + strings.Join(append([]string{"username=share,password=share"}, v.list...), ",") + " //" + cluster.ServerAddress + "/share /mnt/mount-options"
-	})
+	}
+	try(ctx, node, smb, ofSMB)
 	judgements = append(judgements, evaluate(smb, nil))
+	smbCombined := smb.combinations()
+	By(fmt.Sprintf("%d lists of several SMB options, mounted by hand", len(smbCombined.all)))
+	try(ctx, node, smbCombined, ofSMB)
+	wrong = append(wrong, smbCombined.wrong()...)
 
-	var wrong []string
 	for _, j := range judgements {
 		wrong = append(wrong, j.wrong()...)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/clocktime"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/parallel"
@@ -213,14 +214,19 @@ func (p *pass) recordApplying(clientNode *v1alpha1.StorageClientNode, node strin
 		report := standing.Read(&clientNode.Spec, &clientNode.Status, "")
 		return !clientNode.Spec.Release && !report.IsSettled() && !report.HasFailed()
 	}
-	if clientNode == nil || clientNode.Status.Hash == clientNode.Spec.Hash && !isConfirming() {
-		delete(p.applying, node)
+	return p.recordSince(p.applying, node, clientNode != nil && (clientNode.Status.Hash != clientNode.Spec.Hash || isConfirming()))
+}
+
+// recordSince records and returns the time since which a state of a node lasts; zero if the node is not in that state.
+func (p *pass) recordSince(times map[string]time.Time, node string, lasts bool) time.Time {
+	if !lasts {
+		delete(times, node)
 		return time.Time{}
 	}
-	if _, known := p.applying[node]; !known {
-		p.applying[node] = p.Clock.Now()
+	if since, known := times[node]; !known || clocktime.IsAhead(since, p.Clock.Now()) {
+		times[node] = p.Clock.Now()
 	}
-	return p.applying[node]
+	return times[node]
 }
 
 // news converts everything that was read or written since the last call into the input of the planner.
@@ -329,6 +335,7 @@ func (p *pass) planNode(node *corev1.Node) plan.Node {
 		NeverDisrupt:     v1alpha1.IsStopped(node, v1alpha1.NeverDisruptAnnotation),
 		AgentReady:       p.ready[node.Name],
 		AgentSilent:      fleet.IsAgentSilent(node),
+		SilentSince:      fleet.SilentSince(node),
 		Untuned:          p.isUntuned(node),
 		Drain:            p.drains[node.Name],
 		Inspected:        p.inspected[node.Name],
@@ -351,6 +358,7 @@ func (p *pass) planNode(node *corev1.Node) plan.Node {
 	out.ApplyingSince = p.recordApplying(clientNode, node.Name)
 	if clientNode != nil {
 		wanted := p.profiles.Desired(node, clientNode)
+		out.BehindSince = p.recordSince(p.behind, node.Name, !clientNode.Spec.Release && wanted.BootHash != clientNode.Spec.BootHash)
 		out.ClientNode = &plan.ClientNode{
 			UID:             string(clientNode.UID),
 			Generation:      clientNode.Generation,

@@ -183,5 +183,8 @@ func (p *pass) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 
 func (p *pass) forgetSightings() {
 	known := sets.New(lists.Each(slices.Collect(maps.Values(p.nodes)), (*corev1.Node).GetUID)...)
+	isGone := func(name string, _ time.Time) bool { return p.nodes[name] == nil }
+	maps.DeleteFunc(p.applying, isGone)
+	maps.DeleteFunc(p.behind, isGone)
 	maps.DeleteFunc(p.sightings, func(key sightingKey, _ *sighting) bool { return !known.Has(key.node) })
 }

@@ -33,7 +33,8 @@ const (
 
 func newPass(r *Reconciler) *pass {
 	if r.inspected == nil {
-		r.inspected, r.applying, r.progress = map[string]time.Time{}, map[string]time.Time{}, map[string]*profileProgress{}
+		r.inspected, r.applying, r.behind = map[string]time.Time{}, map[string]time.Time{}, map[string]time.Time{}
+		r.progress = map[string]*profileProgress{}
 		r.sightings = map[sightingKey]*sighting{}
 	}
 	return &pass{

@@ -65,6 +65,8 @@ type Reconciler struct {
 	inspected map[string]time.Time
 	// applying contains the time since which each agent has been applying settings that it has not reported yet.
 	applying map[string]time.Time
+	// behind contains the time since which each StorageClientNode does not have the desired boot hash.
+	behind map[string]time.Time
 	// sightings are the first sights of the states of nodes by this process. Only one goroutine uses them.
 	sightings map[sightingKey]*sighting
 	// progress is the progress that has not been reported in events yet.

@@ -16,10 +16,6 @@ import (
 
 // expectedToFail are the waits without an end that the manager still has.
 var expectedToFail = map[string]string{
-	"an agent that died after its report does not delay other nodes":        "WA1",
-	"an agent that never reports does not delay other nodes":                "WA1",
-	"an agent that died before a change does not delay other nodes":         "WA1",
-	"a node that another profile's pause holds does not delay other nodes":  "WA1",
 	"a refused cordon does not delay other nodes":                           "WA2",
 	"a refused cordon does not delay other profiles":                        "WA2",
 	"a refused condition does not delay other nodes":                        "WA2",

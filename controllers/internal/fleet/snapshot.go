@@ -130,7 +130,7 @@ func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClie
 	entry.Unconfirmed = cmp.Or(report.UnprovenNote(), standing.Describe(report.Select(standing.Drifted, standing.Unstaged)))
 	if report.Silent != "" && IsAgentSilent(node) {
 		entry.Unconfirmed = report.Silent
-		entry.SilentSince = FindTuned(node).LastTransitionTime.Time
+		entry.SilentSince = SilentSince(node)
 		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.IsNodeReady(node)
 	}
 	entry.Failed = !report.Applying && report.HasFailed()
@@ -156,4 +156,12 @@ func tunedSince(clientNode *v1alpha1.StorageClientNode) time.Time {
 func IsAgentSilent(node *corev1.Node) bool {
 	condition := FindTuned(node)
 	return condition != nil && condition.Reason == v1alpha1.NodeReasonAgentSilent
+}
+
+// SilentSince returns the time since which the condition Tuned shows that the agent is silent; zero if it does not.
+func SilentSince(node *corev1.Node) time.Time {
+	if !IsAgentSilent(node) {
+		return time.Time{}
+	}
+	return FindTuned(node).LastTransitionTime.Time
 }

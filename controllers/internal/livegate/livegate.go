@@ -56,13 +56,16 @@ const (
 	excludeNode = "; resolve it, or annotate the Node with " + v1alpha1.IgnoreAnnotation + "=true"
 )
 
-// LostAfter is the maximum wait for a node whose agent does not start.
+// LostAfter is the maximum wait for a node whose agent does not start, or that does not get the settings that it must prove.
 const LostAfter = 10 * time.Minute
 
-// IsSilentForLong reports whether the node's agent has not reported for LostAfter.
-func (n *Node) IsSilentForLong(now time.Time) bool {
-	return !n.SilentSince.IsZero() && now.Sub(n.SilentSince) >= LostAfter
+// IsLost reports whether other nodes no longer wait for a node that has not followed since the given time; the zero time means that it follows.
+func IsLost(since, now time.Time) bool {
+	return !since.IsZero() && now.Sub(since) >= LostAfter
 }
+
+// IsSilentForLong reports whether the node's agent has not reported for LostAfter.
+func (n *Node) IsSilentForLong(now time.Time) bool { return IsLost(n.SilentSince, now) }
 
 // hasDesired reports whether the node has been given the desired settings, hasFailed whether they have failed on it.
 func (n *Node) hasDesired() bool { return n.Managed && n.Current == n.Desired }

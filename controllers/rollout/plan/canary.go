@@ -3,9 +3,11 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -22,7 +24,9 @@ type canary struct {
 	// pending are the members that are not done; failed is the subset of them that has failed. soakEnd is the time at which the last of the other
 	// members has been healthy for long enough.
 	pending, failed []string
-	soakEnd         time.Time
+	// waits contains, for each pending member, its name and the reason for which it cannot follow.
+	waits   []string
+	soakEnd time.Time
 }
 
 func (n *nodeState) canaryKey(profile string) canaryKey {
@@ -54,7 +58,7 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 				name, text.List(verdict.failed), retryRemedy(name))
 		case len(verdict.pending) > 0:
 			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("Waiting for the canary of StorageClientProfile %s: %s",
-				name, text.List(verdict.pending))
+				name, text.List(verdict.waits))
 		case p.isInFuture(verdict.soakEnd):
 			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s",
 				name, formatTime(verdict.soakEnd))
@@ -94,6 +98,7 @@ func (p *planner) evaluateCanary(key canaryKey) canary {
 		out.members = append(out.members, n.Name)
 		if !done || (!soaked && (n.unavailabilityReason() != "" || !canComplete)) {
 			out.pending = append(out.pending, n.Name)
+			out.waits = append(out.waits, n.Name+p.describeLate(n))
 			if n.hasFailed() {
 				out.failed = append(out.failed, n.Name)
 			}
@@ -177,6 +182,40 @@ const MaxSkew = 10 * time.Minute
 // will not reboot for it. The setting has failed, or it waits for a boot by another user, for example because the boot loader is not proven.
 func (n *nodeState) lacksBootSettings() bool { return len(onlyBootSettings(n.settings.Missing())) > 0 }
 
+// lateSince returns the time since which a node that is not disrupted cannot get or report its settings; zero if it can.
+func (n *nodeState) lateSince() time.Time {
+	switch {
+	case n.AgentSilent:
+		return n.SilentSince
+	case n.isChanging():
+		return n.BehindSince
+	case n.need.kind == needUnknown:
+		return n.ApplyingSince
+	}
+	return time.Time{}
+}
+
+// isLate reports whether other nodes no longer wait for a node: until then, it may still get or report its settings.
+func (p *planner) isLate(n *nodeState) bool {
+	since := n.lateSince()
+	return !since.IsZero() && !p.isInFuture(since.Add(livegate.LostAfter))
+}
+
+// describeLate returns the reason for which a canary node cannot be rebooted yet, empty if there is none. The note of the node gets the reason, too.
+func (p *planner) describeLate(n *nodeState) string {
+	if n.isDisrupted() || n.hasFailed() || n.lateSince().IsZero() {
+		return ""
+	}
+	reason, message := n.unknownNeedReason()
+	if n.AgentSilent {
+		reason, message = v1alpha1.RolloutReasonAgentSilent, "Its agent has been silent since "+formatTime(n.SilentSince)+"; check its Pod"
+	}
+	if n.need.kind == needNone {
+		p.setSettledNote(n, v1alpha1.RolloutApplying, reason, message)
+	}
+	return fmt.Sprintf(" (%s)", strings.ToLower(message[:1])+message[1:])
+}
+
 // cannotBeCanary reports whether a node cannot be a canary. A node that is disrupted, or that only soaks, stays in the canary. If others are about
 // to remove the node, it stays only if it has failed, or has a permit and may still fail.
 func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
@@ -197,5 +236,5 @@ func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
 		onlyNode, _ := p.checkOnlyNode(n)
 		never = obstacle != "" || reason == v1alpha1.RolloutReasonLastControlPlaneNode || onlyNode != ""
 	}
-	return never || n.unavailabilityReason() != "" || p.isBackingOff(n) || len(n.failingServers()) > 0
+	return never || n.unavailabilityReason() != "" || p.isBackingOff(n) || p.isLate(n) || len(n.failingServers()) > 0
 }

@@ -103,6 +103,8 @@ type Node struct {
 	Profiles []string
 	// AgentReady is true while the agent's Pod is Ready, AgentSilent while the condition Tuned shows that it is silent for longer than a restart.
 	AgentReady, AgentSilent bool
+	// SilentSince is the time since which the condition Tuned shows that; zero if it does not.
+	SilentSince time.Time
 	// ClientNode is the node's StorageClientNode, nil if there is none for this Node.
 	ClientNode *ClientNode
 	// Drain is the progress of the node's drain; nil if its pods have not been inspected in this pass.
@@ -114,6 +116,8 @@ type Node struct {
 	// ApplyingSince is the time since which the agent has been applying settings that it has not reported yet; zero if this process does not know
 	// it. It only prevents writes about states that are over within seconds.
 	ApplyingSince time.Time
+	// BehindSince is the time since which this process knows that the StorageClientNode does not have the desired boot hash; zero if it has.
+	BehindSince time.Time
 }
 
 // ClientNode contains the observations of a StorageClientNode.

@@ -21,7 +21,6 @@ var expectedToFail = map[string]string{
 	"a refused condition does not delay other nodes":                        "WA2",
 	"a condition that cannot be removed keeps no node cordoned":             "WA2",
 	"a refused permit leaves no drained node":                               "WA2",
-	"the manager's node does not wait for a silent node of another profile": "WA4",
 	"a clock that is ahead while a node drains delays no node":              "WA5",
 	"a node that is deleted before its permit is not lost to a reboot":      "WA7",
 }

@@ -76,7 +76,7 @@ var rollout = map[string]wait{
 	"RolloutReasonOnlySchedulableNode":  {action: "add a node, or reboot the node by hand", page: lastNode},
 	"RolloutReasonWaitingForControlPlane": {action: "or delete its Node if it will not return",
 		page: page{subject: "a control-plane node, while another control-plane node is out of service", limit: others, then: noReboot}},
-	"RolloutReasonManagerNodeLast": {bound: "turnReasons", page: page{"the node of the manager, for all other nodes", others, noReboot, noAction}},
+	"RolloutReasonManagerNodeLast": {bound: "isTurnSoon", page: page{"the node of the manager, for the nodes that can be rebooted soon", others, noReboot, noAction}},
 	"RolloutReasonLeavingLoadBalancers": {bound: "ExcludeFromLoadBalancersSeconds",
 		page: page{"a cordoned node, for load balancers to remove it", "`rollout.drain.excludeFromLoadBalancersSeconds`, without a default", "the drain starts", noAction}},
 	"RolloutReasonDraining":       {bound: "drainDeadline", page: draining},

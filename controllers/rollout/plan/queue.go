@@ -7,7 +7,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/lists"
@@ -63,13 +62,6 @@ func (p *planner) claimNode(n *nodeState, cordonFirst bool) {
 	p.setNote(n, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "About to cordon the node")
 }
 
-// turnReasons are the reasons in the notes of nodes that the rollout reboots next, or later.
-var turnReasons = sets.New(
-	v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForCanary, v1alpha1.RolloutReasonWaitingForZone,
-	v1alpha1.RolloutReasonWaitingForControlPlane, v1alpha1.RolloutReasonWaitingForWindow, v1alpha1.RolloutReasonSettingsChanging,
-	v1alpha1.RolloutReasonApplying,
-)
-
 // managerPause is the time after which a pass looks for another node for the manager.
 const managerPause = time.Minute
 
@@ -92,23 +84,51 @@ func (p *planner) checkOnlyNode(n *nodeState) (reason, message string) {
 	return "", ""
 }
 
-// checkManager rejects the node of the manager while other nodes are still due. Nodes that wait for it as their canary do not count.
+// checkManager rejects the node of the manager while other nodes can be claimed soon.
 func (p *planner) checkManager(manager *nodeState) (reason, message string) {
 	if !manager.Manager {
 		return "", ""
 	}
-	otherNodes := lists.Pick(p.states, func(n *nodeState) (string, bool) {
-		isDue := turnReasons.Has(p.plan.Notes[n.Name].Reason) && !n.isDisrupted() && n.unavailabilityReason() == ""
-		isAfterCanary := isDue && slices.ContainsFunc(n.need.names, func(name string) bool {
-			c := p.canaries[n.canaryKey(name)]
-			return slices.Contains(c.pending, manager.Name) && !slices.Contains(c.members, n.Name)
-		})
-		return n.Name, n != manager && isDue && !isAfterCanary
-	})
+	otherNodes := lists.Pick(p.states, func(n *nodeState) (string, bool) { return n.Name, n != manager && p.isTurnSoon(n) })
 	if len(otherNodes) > 0 {
 		return v1alpha1.RolloutReasonManagerNodeLast, "The node of the manager reboots last, after " + text.List(otherNodes)
 	}
 	return "", ""
+}
+
+// isTurnSoon reports whether a node waits for its turn, and a wait of the rollout, rather than of users or of a window, ends before that. A node may
+// wait for nodes that are out of service only if the rollout returns one of them.
+func (p *planner) isTurnSoon(n *nodeState) bool {
+	if n.isDisrupted() || n.unavailabilityReason() != "" {
+		return false
+	}
+	switch p.plan.Notes[n.Name].Reason {
+	case v1alpha1.RolloutReasonSettingsChanging, v1alpha1.RolloutReasonApplying:
+		return !p.isLate(n)
+	case v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForZone, v1alpha1.RolloutReasonWaitingForControlPlane:
+		return slices.ContainsFunc(p.states, (*nodeState).isReturning)
+	case v1alpha1.RolloutReasonWaitingForCanary:
+		return !slices.ContainsFunc(n.need.names, func(name string) bool {
+			c, known := p.canaries[n.canaryKey(name)]
+			return known && p.isCanaryStuck(n, c)
+		})
+	}
+	return false
+}
+
+// isReturning reports whether the rollout disrupts a node, and will return it to service.
+func (n *nodeState) isReturning() bool { return n.isDisrupted() && !n.hasFailed() }
+
+// isCanaryStuck reports whether a node waits for a canary none of whose nodes can be claimed soon. So it does while the manager's node is the canary.
+func (p *planner) isCanaryStuck(n *nodeState, c canary) bool {
+	if len(c.members) > 0 && len(c.pending) == 0 || slices.Contains(c.members, n.Name) {
+		return false
+	}
+	return !slices.ContainsFunc(c.pending, func(name string) bool {
+		member := p.find(name)
+		isCanary := p.plan.Notes[name].Reason == v1alpha1.RolloutReasonWaitingForCanary
+		return !member.Manager && (member.isReturning() || !isCanary && p.isTurnSoon(member))
+	})
 }
 
 // line is a group of nodes in the queue: first the nodes that serve nothing yet, then the nodes of each profile that leads their reboots, then the

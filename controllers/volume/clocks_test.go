@@ -101,18 +101,18 @@ func TestTheClockOfAKubeletDoesNotMatter(t *testing.T) {
 			reports *v1alpha1.StorageClientNode
 			want    optionset.Kind
 		}{
-			"a waiting pod has started since the restore, with an unknown mount": {c.pod(before, after), nil, nil, ""},
-			"a waiting pod has started with the options":                         {c.pod(before, after), nil, c.reported(inTime, func(m *v1alpha1.MountStatus) { m.Options = append(m.Options, "nconnect=4") }), ""},
-			"a waiting pod has started with a mount from before the restore":     {c.pod(before, after), nil, c.reported(before, original), ""},
-			"a waiting pod has started with a mount of unknown age":              {c.pod(before, after), nil, c.reported(inTime, original, func(m *v1alpha1.MountStatus) { m.Since = nil }), ""},
+			"a waiting pod has started since the restore, with an unknown mount": {c.pod(before, after), nil, nil, optionset.OwnUnknown},
+			"a waiting pod has started with the options":                         {c.pod(before, after), nil, c.reported(inTime, func(m *v1alpha1.MountStatus) { m.Options = append(m.Options, "nconnect=4") }), optionset.OwnUnknown},
+			"a waiting pod has started with a mount from before the restore":     {c.pod(before, after), nil, c.reported(before, original), optionset.OwnUnknown},
+			"a waiting pod has started with a mount of unknown age":              {c.pod(before, after), nil, c.reported(inTime, original, func(m *v1alpha1.MountStatus) { m.Since = nil }), optionset.OwnUnknown},
 			"a waiting pod has started without the options":                      {c.pod(before, after), nil, c.reported(inTime, original), optionset.OwnMounted},
-			"a waiting pod has started with fewer connections than its options":  {c.pod(before, after), nil, c.reported(inTime, func(m *v1alpha1.MountStatus) { m.Connections = 1 }), ""},
+			"a waiting pod has started with fewer connections than its options":  {c.pod(before, after), nil, c.reported(inTime, func(m *v1alpha1.MountStatus) { m.Connections = 1 }), optionset.OwnUnknown},
 			"a pod had started before the restore":                               {c.pod(before.Add(-time.Hour), before), nil, nil, optionset.NoPodWaits},
 			"a pod fails, maybe still with the options":                          {c.pod(before, time.Time{}), c.event(before, written.Add(4*time.Minute)), nil, ""},
 			"a pod fails in the same way long after":                             {c.pod(before, time.Time{}), c.event(before, written.Add(6*time.Minute)), nil, optionset.OwnFailed},
 			"a pod arrived after the restore, and started":                       {c.pod(after, after.Add(time.Minute)), nil, nil, optionset.OwnMounted},
-			"a pod arrived right at the restore, and started":                    {c.pod(written, after), nil, nil, ""},
-			"a pod arrived after the restore, without a reported mount":          {c.pod(after, after.Add(time.Minute)), nil, c.reported(after, func(m *v1alpha1.MountStatus) { m.Volume = "b" }), ""},
+			"a pod arrived right at the restore, and started":                    {c.pod(written, after), nil, nil, optionset.OwnUnknown},
+			"a pod arrived after the restore, without a reported mount":          {c.pod(after, after.Add(time.Minute)), nil, c.reported(after, func(m *v1alpha1.MountStatus) { m.Volume = "b" }), optionset.OwnUnknown},
 		} {
 			t.Run(skew.String()+" "+name, func(t *testing.T) {
 				objects, updated := []client.Object{nodeN(), test.pod.DeepCopy()}, time.Time{}

@@ -32,6 +32,11 @@ func TestRollbackResults(t *testing.T) {
 			p.Status.ContainerStatuses[0].RestartCount = restarts
 		}
 	}
+	firstStarted := func(at time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(since.Add(at))}
+		}
+	}
 	arrived := func(at time.Duration) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.CreationTimestamp, p.Status.StartTime = metav1.NewTime(since.Add(at)), nil }
 	}
@@ -47,14 +52,21 @@ func TestRollbackResults(t *testing.T) {
 		// names is true if the failure names the options.
 		names bool
 	}{
-		"a pod that arrived since has started":           {[]client.Object{pod(arrived(30*time.Second), started(time.Minute, 0))}, optionset.OwnMounted, false},
-		"it has started again":                           {[]client.Object{pod(arrived(30*time.Second), started(time.Minute, 1))}, optionset.OwnMounted, false},
-		"a pod that waited before has started since":     {[]client.Object{pod(started(time.Minute, 0))}, "", false},
+		"a pod that arrived since has started":       {[]client.Object{pod(arrived(30*time.Second), started(time.Minute, 0))}, optionset.OwnMounted, false},
+		"it has started again":                       {[]client.Object{pod(arrived(30*time.Second), started(time.Minute, 1))}, optionset.OwnMounted, false},
+		"a pod that waited before has started since": {[]client.Object{pod(started(time.Minute, 0))}, optionset.OwnUnknown, false},
+		"it has completed since": {[]client.Object{pod(started(time.Minute, 0), func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodSucceeded
+		})}, optionset.OwnUnknown, false},
+		"it has started since, and is being deleted": {[]client.Object{pod(started(time.Minute, 0), func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon}, []string{"test/keep"}
+		})}, optionset.OwnUnknown, false},
+		"its container has restarted since":              {[]client.Object{pod(started(2*time.Minute, 1), firstStarted(time.Minute))}, optionset.OwnUnknown, false},
 		"the same, for a failure that names the options": {[]client.Object{pod(started(time.Minute, 0))}, optionset.NoPodWaits, true},
 		"a pod has started before":                       {[]client.Object{pod(started(-time.Second, 0)), failing(message, -2*time.Second)}, optionset.NoPodWaits, false},
 		"it fails after a boot of its node":              {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 4*time.Minute)}, "", false},
 		"it still fails long after":                      {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, optionset.OwnFailed, false},
-		"a container has restarted on the earlier mount": {[]client.Object{pod(started(time.Minute, 1))}, optionset.NoPodWaits, false},
+		"a container has restarted on the earlier mount": {[]client.Object{pod(started(time.Minute, 1), firstStarted(-time.Minute))}, optionset.NoPodWaits, false},
 		"the pod waits":                                  {[]client.Object{pod()}, "", false},
 		"it fails, maybe still with the earlier options": {[]client.Object{pod(), failing(message, 4*time.Minute)}, "", false},
 		"it fails in the same way long after":            {[]client.Object{pod(), failing(message, 6*time.Minute)}, optionset.OwnFailed, false},

@@ -95,7 +95,7 @@ func (n *nodeFacts) hasMounted(a plan.Awaited, pod *podFacts, hasEarlier bool) b
 	return slices.ContainsFunc(n.mounts, func(m v1alpha1.MountStatus) bool {
 		isMadeWithIt := m.Used && m.Since != nil && !pod.accepted.IsZero() && pod.arrived.Add(m.Since.Sub(pod.accepted)).After(a.After) &&
 			(!m.Since.Time.Before(pod.accepted) || !hasEarlier) &&
-			(pod.arrived.After(a.After) || slices.ContainsFunc(mountoptions.Outdated(m.Protocol, a.Former, m.Options), showsOtherMount))
+			(pod.arrived.After(a.After) && (a.Former == nil || !hasEarlier) || slices.ContainsFunc(mountoptions.Outdated(m.Protocol, a.Former, m.Options), showsOtherMount))
 		if a.AnyAge {
 			isMadeWithIt = m.State == v1alpha1.MountEffective
 		}
@@ -103,8 +103,11 @@ func (n *nodeFacts) hasMounted(a plan.Awaited, pod *podFacts, hasEarlier bool) b
 	})
 }
 
-// showsOtherMount reports whether a difference proves that a mount has other options. The first mount of a server sets nconnect for all.
-func showsOtherMount(d mountoptions.Difference) bool { return d.Option != "nconnect" }
+// showsOtherMount reports whether a difference proves that a mount has other options. The first mount of a server sets the number of connections for
+// all.
+func showsOtherMount(d mountoptions.Difference) bool {
+	return !slices.Contains([]string{"nconnect", "max_channels", "multichannel"}, d.Option)
+}
 
 // findComing returns the names of the volumes that a pod is about to mount: a pod that uses them has not started yet.
 func (s *scope) findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error) {

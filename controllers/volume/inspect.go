@@ -43,7 +43,7 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 			known, found := out[volume.Volume.Name]
 			cause := mountfailures.CauseOf(f.message, volume.ChangesRequests)
 			switch {
-			case cause == mountfailures.Elsewhere, found && (known.NamesOptions || cause == mountfailures.Unknown),
+			case plan.IsUnused(volume.Volume), cause == mountfailures.Elsewhere, found && (known.NamesOptions || cause == mountfailures.Unknown),
 				!f.mayConcern(volume, before[f.failure]):
 				continue
 			}
@@ -105,8 +105,12 @@ func (s *scope) inspectRollbacks(ctx context.Context, inCure []plan.RollbackChec
 
 // evaluateRollback evaluates the pods that use the volume. The original options work if a pod has mounted the volume with them: see findMounter.
 // They fail if a pod has the same failure long enough after the restore. The result is open while a pod waits. If the cause of the failure is
-// unknown, it is also open while a pod runs that has started since with an unknown mount.
+// unknown, and a pod has started since with an unknown mount, only another pod shows it, whatever happens to the first one. No pod can mount a
+// volume without a claim: pods of a new claim of that name use another volume.
 func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, failedMounts []*failedMount) (optionset.Kind, error) {
+	if plan.IsUnused(v.Volume) {
+		return optionset.NoPodWaits, nil
+	}
 	b, originals := v.Blame, plan.Awaited{Volume: v.Volume, After: v.Blame.RevertedAt.Add(judge.ClockTolerance), Former: v.Blame.Options}
 	if text, err := w.findMounter(ctx, originals); err != nil || text != "" {
 		return optionset.OwnMounted, err
@@ -114,8 +118,11 @@ func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, 
 	volumeClaim, _ := judge.ClaimOf(v.Volume)
 	kind := optionset.NoPodWaits
 	for key, pod := range w.pods {
-		isUser := key.Namespace == volumeClaim.Namespace && len(pod.volumes[volumeClaim.Name]) > 0
-		if isUser && !pod.finished && (pod.started.IsZero() || b.Unclear && pod.hasStartedSince(b.RevertedAt) && !pod.restarted) {
+		switch isUser := key.Namespace == volumeClaim.Namespace && len(pod.volumes[volumeClaim.Name]) > 0; {
+		case !isUser:
+		case b.Unclear && !b.IsOpen && pod.hasFirstStartedSince(b.RevertedAt):
+			return optionset.OwnUnknown, nil
+		case !pod.finished && pod.started.IsZero():
 			kind = ""
 		}
 	}

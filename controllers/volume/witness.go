@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,8 @@ type podFacts struct {
 	// which the kubelet first saw the pod, by the same clock. restarted is true if a container restarted.
 	started, accepted time.Time
 	restarted         bool
+	// first is the start of its first container, as far as the pod's status contains it. Zero if it has not started any.
+	first time.Time
 	// arrived is the time at which the pod was bound to its node, by the API server's clock.
 	arrived time.Time
 	// completed is true if the kubelet unmounts the volumes, even if the pod stays. finished is true if the pod cannot start another container.
@@ -180,14 +183,22 @@ func factsOf(pod *corev1.Pod) *podFacts {
 	}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		facts.restarted = facts.restarted || status.RestartCount > 0
-		if running := status.State.Running; running != nil && running.StartedAt.After(facts.started) {
-			facts.started = running.StartedAt.Time
-		}
-		if terminated := status.State.Terminated; terminated != nil && terminated.StartedAt.After(facts.started) {
-			facts.started = terminated.StartedAt.Time
+		for _, state := range []corev1.ContainerState{status.State, status.LastTerminationState} {
+			facts.addStart(state)
 		}
 	}
 	return facts
+}
+
+// addStart records the start in a state of a container. The state before a restart has an earlier one.
+func (p *podFacts) addStart(state corev1.ContainerState) {
+	start := cmp.Or(ptr.Deref(state.Running, corev1.ContainerStateRunning{}).StartedAt.Time, ptr.Deref(state.Terminated, corev1.ContainerStateTerminated{}).StartedAt.Time)
+	if start.After(p.started) {
+		p.started = start
+	}
+	if p.first.IsZero() || !start.IsZero() && start.Before(p.first) {
+		p.first = start
+	}
 }
 
 // volumesOf returns the watched volumes that a pod uses, if it exists.
@@ -238,12 +249,17 @@ func (p *podFacts) startedAfter(at time.Time) bool {
 
 // hasStartedSince reports whether the pod has started since a time by the API server's clock. A kubelet sees a pod right after it was bound. A
 // pod of unknown age on its node counts as started when it was bound.
-func (p *podFacts) hasStartedSince(at time.Time) bool {
+func (p *podFacts) hasStartedSince(at time.Time) bool { return p.isSince(p.started, at) }
+
+// hasFirstStartedSince reports whether the pod's first known start was not before a time by the API server's clock. Its volumes were mounted before.
+func (p *podFacts) hasFirstStartedSince(at time.Time) bool { return p.isSince(p.first, at) }
+
+func (p *podFacts) isSince(start, at time.Time) bool {
 	started := p.arrived
 	if !p.accepted.IsZero() {
-		started = started.Add(p.started.Sub(p.accepted))
+		started = started.Add(start.Sub(p.accepted))
 	}
-	return !p.started.IsZero() && !started.Before(at)
+	return !start.IsZero() && !started.Before(at)
 }
 
 func (w *witnesses) factsOfNode(ctx context.Context, name string) (*nodeFacts, error) {

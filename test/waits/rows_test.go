@@ -178,6 +178,9 @@ var pending = map[string]wait{
 	"A pod could not mount the volume with %s: %s; original options not restored: %s": {action: "Activate the profile",
 		page: page{subject: "a volume that a pod cannot mount, while its profile is paused or in mode Plan", then: "its original options are restored", do: "resume the profile"}},
 	"PersistentVolume %s could not be mounted with %s": {action: "no volume gets these options until a rule that declares them changes", partOf: "StorageClientProfile %s: these options are stopped: PersistentVolume %s could not be mounted with them"},
+	"; original options restored until a pod shows whether they work: restart a pod that uses the volume": {action: "restart a pod that uses the volume",
+		page: page{subject: "other volumes with the same options, for a further pod to mount the failed volume: the options of the first one's mount are unknown", then: "the options are stopped, or applied again",
+			do: "restart a pod that uses the volume"}},
 	"; original options restored until a pod shows whether they work": {bound: "NoPodWaits",
 		page: page{"other volumes with the same options, for a pod to mount the failed volume with its original options", "no limit: it ends once a pod mounts the volume, or no pod waits for it anymore", "the options are stopped, or applied again", "restart or delete the pod that waits for the volume"}},
 }

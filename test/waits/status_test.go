@@ -97,7 +97,7 @@ func noteOf(bound string) *v1alpha1.RolloutStatus {
 }
 
 // endsWithOthers are the bounds of waits whose end no object contains: they end once the nodes in the message are done.
-var endsWithOthers = map[string]bool{"ZonePatience": true, "turnReasons": true, "findObstacle": true}
+var endsWithOthers = map[string]bool{"ZonePatience": true, "isTurnSoon": true, "findObstacle": true}
 
 // wants are the texts about a wait in the status: the object, the reason, the start, and the end or the action.
 func wants(w wait, object, reason, message, action string) []string {

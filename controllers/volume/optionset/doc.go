@@ -41,7 +41,8 @@
 // options. "Rest" is the state without the event: Works with evidence, Canary if a volume has the options, Untried otherwise.
 //
 // Suspected means that the volume gets its original options back. OwnMounted, OwnFailed and NoPodWaits count only after Restored: until then,
-// pods may mount the declared options. OwnFailed also clears the failure, which then no longer counts. Several volumes may fail at once. Each
+// pods may mount the declared options. After OwnUnknown, NoPodWaits does not count: the stop stays until another pod mounts the volume. OwnFailed
+// also clears the failure, which then no longer counts. Several volumes may fail at once. Each
 // is observed, and the first whose failure the options cause decides. Probing and Canary are not persisted: they follow from current probes
 // and volumes.
 package optionset

@@ -34,6 +34,8 @@ const (
 	OwnMounted Kind = "OwnMounted"
 	// OwnFailed is a pod that fails in the same way with the original options.
 	OwnFailed Kind = "OwnFailed"
+	// OwnUnknown is a pod that has started since the restore. It is unknown with which options it has mounted the volume.
+	OwnUnknown Kind = "OwnUnknown"
 	// NoPodWaits is a restored volume that no pod waits for any longer.
 	NoPodWaits Kind = "NoPodWaits"
 	// VolumeGone is a restored volume that was deleted, or that now has other declared options.
@@ -47,7 +49,7 @@ type Event struct {
 	Kind Kind
 	// Server is the server that was probed, or from which the volume was mounted.
 	Server string
-	// Blame is the failure. OwnMounted, OwnFailed, NoPodWaits, VolumeGone and Restored use only its Volume.
+	// Blame is the failure. Only MountFailed and ProbeRefused use more than its Volume.
 	Blame
 	At time.Time
 }
@@ -74,6 +76,10 @@ func (r *Record) Next(e Event) {
 	case Restored:
 		if b := r.BlameOf(e.Volume); b != nil {
 			b.RevertedAt = e.At
+		}
+	case OwnUnknown:
+		if b := r.BlameOf(e.Volume); b != nil && b.Unclear && !b.RevertedAt.IsZero() {
+			b.IsOpen = true
 		}
 	case OwnMounted, OwnFailed, NoPodWaits, VolumeGone:
 		r.nextRestored(e)
@@ -110,7 +116,7 @@ func (r *Record) nextProbe(e Event) {
 // nextRestored applies an observation of a volume that has its original options back.
 func (r *Record) nextRestored(e Event) {
 	b := r.BlameOf(e.Volume)
-	if b == nil || b.Settled || b.RevertedAt.IsZero() && e.Kind != VolumeGone {
+	if b == nil || b.Settled || b.RevertedAt.IsZero() && e.Kind != VolumeGone || b.IsOpen && e.Kind == NoPodWaits {
 		return
 	}
 	if e.Kind == OwnMounted || e.Kind != OwnFailed && !b.Unclear {

@@ -96,6 +96,8 @@ type Blame struct {
 	// Unclear is true if the text does not name the options. Settled is true if they are the cause.
 	Unclear bool `json:"suspected,omitempty"`
 	Settled bool `json:"settled,omitempty"`
+	// IsOpen is true if a pod has started since the restore with an unknown mount: another pod must show whether the original options work.
+	IsOpen bool `json:"open,omitempty"`
 	// Since is the time of the observation. RevertedAt is the time after which the volume has its original options. Zero before then.
 	Since      time.Time `json:"since"`
 	RevertedAt time.Time `json:"revertedAt,omitzero"`

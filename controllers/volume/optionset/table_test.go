@@ -10,11 +10,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
 	server  = "filer"
 	another = "other"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -343,5 +347,26 @@ func TestEntriesAreBounded(t *testing.T) {
 		if len(text) > 3*maxBytes {
 			t.Errorf("%s: got %d bytes, want at most %d", key, len(text), 3*maxBytes)
 		}
+	}
+}
+
+// A pod has started since the restore, with an unknown mount. The stop stays when that pod is gone: only another pod ends it.
+func TestAnUnknownMountKeepsTheStop(t *testing.T) {
+	suspected := func() *Record {
+		r := newRecord()
+		r.Next(Event{Kind: MountFailed, Server: server, Blame: Blame{Volume: "a", Failure: "f", Text: "failed", Unclear: true}, At: noon})
+		r.Next(Event{Kind: OwnUnknown, Blame: Blame{Volume: "a"}, At: noon})
+		if r.Blames[0].IsOpen {
+			t.Error("a pod counts before the restore")
+		}
+		r.Next(Event{Kind: Restored, Blame: Blame{Volume: "a"}, At: noon})
+		r.Next(Event{Kind: OwnUnknown, Blame: Blame{Volume: "a"}, At: noon})
+		r.Next(Event{Kind: NoPodWaits, Blame: Blame{Volume: "a"}, At: noon})
+		return Decode(r.Encode())["abc"]
+	}
+	for kind, want := range map[Kind]State{NoPodWaits: Suspected, OwnMounted: Failing, OwnFailed: Untried, VolumeGone: Untried} {
+		r := suspected()
+		r.Next(Event{Kind: kind, Blame: Blame{Volume: "a"}, At: noon})
+		check.Equal(t, "state after "+string(kind), want, r.State(server))
 	}
 }

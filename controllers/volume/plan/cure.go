@@ -82,7 +82,13 @@ func (p *planner) rollbackResult(j evaluation) (kind optionset.Kind, message str
 	case optionset.OwnFailed:
 		return kind, "A pod cannot mount the volume with its original options either; " +
 			"the declared options are not the cause and are applied again"
+	case optionset.OwnUnknown:
+		return kind, "A pod has started since the restore, and its mount is unknown; the options stay stopped until another pod mounts the volume: " +
+			"restart a pod that uses it"
 	case optionset.NoPodWaits:
+		if b.IsOpen {
+			return "", ""
+		}
 		if b.Unclear {
 			return kind, "No pod waits for the volume anymore; cause unknown; the declared options are applied again"
 		}
@@ -102,7 +108,7 @@ func (p *planner) recordRollbackResult(j evaluation, target OnVolume, kind optio
 	})
 	target.Note.Reason, target.Note.Message = v1alpha1.VolumeReasonFailedMount, message
 	out := RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("end rollback check of %s: %s", j.Volume.Name, message)}
-	if j.FailedMount != nil && j.verdict.State != judge.StateUnselected {
+	if j.FailedMount != nil && kind != optionset.OwnUnknown && j.verdict.State != judge.StateUnselected {
 		out.FailedMount = j.FailedMount.WithResult(kind)
 	}
 	return out

@@ -169,8 +169,11 @@ func (p *planner) stepInBatch(j evaluation) {
 	mark, set := judge.MarkFor(*j.verdict, start), p.sets[j.verdict.Set]
 	evidence, known := set.EvidenceOn(j.Source.Server)
 	mark.Cluster = p.Cluster
-	if f := j.FailedMount; f != nil {
+	switch f := j.FailedMount; {
+	case f != nil:
 		mark.Failed = !f.Cleared || f.Failure == "" // without a failure, no pod waited for the result
+	case j.HasAppliedOptions && j.Mark != nil && j.Mark.Failed:
+		mark.Failed = !p.sets.carriedIsProven(j)
 	}
 	mark.Unproven, mark.Evidence, mark.Probed = !known, evidence.Text, known && set.Evidence == nil
 	p.plan.Steps = append(p.plan.Steps, WriteOptions{OnVolume: OnVolume{Note: note}, Verdict: *j.verdict, Mark: mark})

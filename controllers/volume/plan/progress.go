@@ -187,8 +187,11 @@ func (p *progress) hasSoakedEnough(j evaluation) bool {
 }
 
 // isUnused reports whether no pod can mount the volume in its current phase.
-func (j evaluation) isUnused() bool {
-	phase := j.Volume.Status.Phase
+func (j evaluation) isUnused() bool { return IsUnused(j.Volume) }
+
+// IsUnused reports whether no pod can mount a volume in its current phase.
+func IsUnused(pv *corev1.PersistentVolume) bool {
+	phase := pv.Status.Phase
 	return phase == corev1.VolumeAvailable || phase == corev1.VolumeReleased || phase == corev1.VolumeFailed
 }
 

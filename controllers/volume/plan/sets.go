@@ -27,6 +27,12 @@ func (s sets) isProven(j evaluation) bool {
 	return known
 }
 
+// carriedIsProven reports whether a mount or a probe shows that the options that the volume carries work.
+func (s sets) carriedIsProven(j evaluation) bool {
+	_, known := s[j.carriedSet()].EvidenceOn(j.Source.Server)
+	return known
+}
+
 // of returns the record of a set of a volume. It creates one if there is none.
 func (s sets) of(j evaluation, set, ruleSet string, rules []string) *optionset.Record {
 	if s[set] == nil {

@@ -43,7 +43,7 @@ type Snapshot struct {
 	ClientNodes []*v1alpha1.StorageClientNode
 	// FailedMounts are failed mounts of watched volumes, by volume.
 	FailedMounts map[string]Failure
-	// RollbackResults are results of rollback checks that a plan requested, by volume: OwnMounted, OwnFailed or NoPodWaits.
+	// RollbackResults are results of rollback checks that a plan requested, by volume: OwnMounted, OwnFailed, OwnUnknown or NoPodWaits.
 	RollbackResults map[string]optionset.Kind
 	// Probes are results of probes. Nil disables probes.
 	Probes map[ProbeKey]Probe

@@ -149,9 +149,12 @@ func (s sets) describeBlames(profile string, profiles *judge.Profiles) (failed, 
 		}
 		for _, b := range r.Blames {
 			message := fmt.Sprintf("PersistentVolume %s could not be mounted with %s", b.Volume, judge.BlameText(r, b))
-			if b.Settled || !b.Unclear {
+			switch {
+			case b.Settled || !b.Unclear:
 				closed = append(closed, message)
-			} else {
+			case b.IsOpen:
+				open = append(open, message+"; original options restored until a pod shows whether they work: restart a pod that uses the volume")
+			default:
 				open = append(open, message+"; original options restored until a pod shows whether they work")
 			}
 		}

@@ -1157,6 +1157,7 @@ func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
 				m.fail("the failure of set %s on %s is no longer recorded although a profile declares the set", set, b.Volume)
 			case after[set].Stops() && after[set].Blames[0].Settled, v == nil || b.UID != "" && b.UID != v.pv.UID, m.abandoned[b.Volume], after[set] != nil && !after[set].Counts(b.Failure):
 			case judge.RecordOf(v.pv).IsWhole():
+			case len(b.Options) > 0 && slices.Equal(v.pv.Spec.MountOptions, b.Options): // A user has set the failed options.
 			case !judge.IsAnnotated(v.pv) && v.pv.Annotations[v1alpha1.IgnoreAnnotation] != "": // Its owner has taken it from the operator.
 			default:
 				m.fail("the failed mount of %s is no longer recorded, and has no result", b.Volume)

@@ -17,8 +17,6 @@ import (
 const (
 	server  = "filer"
 	another = "other"
-
-	"github.com/storageclient/operator/test/check"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

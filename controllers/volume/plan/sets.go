@@ -122,12 +122,19 @@ func (p *planner) followBlamed() {
 			switch j, found := existing[b.Volume]; {
 			case !found, b.UID != "" && b.UID != j.Volume.UID, j.HasAppliedOptions && j.carriedSet() != set && p.sets[j.carriedSet()].BlameOf(b.Volume) == nil:
 				r.Next(p.eventOn(b.Volume, optionset.VolumeGone))
+			case hasOptionsOfUser(j, b):
+				r.Next(p.eventOn(b.Volume, optionset.VolumeGone))
 			case !j.HasAppliedOptions && b.RevertedAt.IsZero():
 				r.Next(p.eventOn(b.Volume, optionset.Restored))
 			}
 		}
 		p.noteBlamed(r)
 	}
+}
+
+// hasOptionsOfUser reports whether a user has set the failed options after the restore: no mount can show whether the original options work.
+func hasOptionsOfUser(j evaluation, b optionset.Blame) bool {
+	return !b.RevertedAt.IsZero() && !j.HasAppliedOptions && len(b.Options) > 0 && slices.Equal(j.Volume.Spec.MountOptions, b.Options)
 }
 
 // noteBlamed records the volumes with a failed mount of unknown cause.

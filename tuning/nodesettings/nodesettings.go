@@ -52,15 +52,16 @@ type candidate struct {
 }
 
 // Merge returns the settings of a node that these profiles match. The profiles must be valid; their order does not matter. For
-// each key, the highest priority wins. Two sysctls of which the kernel keeps only one are one key. If profiles of equal priority disagree, the current setting in current stays; without a
-// current setting, the key is not set. Minimums of sysctls merge to the largest of all profiles, number by number; see
-// pickCandidate. If several profiles of one priority declare the same value, the setting belongs to the first of them by name. It
-// is restored on removal only if all of them declare Restore.
+// each key, the highest priority wins. Two sysctls of which the kernel keeps only one are one key. If profiles of equal priority
+// disagree, the current setting in current stays; without a current setting, the key is not set. Minimums of sysctls merge to the
+// largest of all profiles, number by number; see pickCandidate. If several profiles of one priority declare the same value, the
+// setting belongs to the first of them by name. It is restored on removal only if all of them declare Restore.
 func Merge(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.NodeSetting) Result {
 	return MergeHolding(profiles, current, nil)
 }
 
-// MergeHolding is Merge with some held profiles, by name. A held profile declares exactly its current settings: see HeldSettings.
+// MergeHolding is Merge with some held profiles, by name. A held profile declares exactly its current settings, regardless of its
+// spec.
 func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.NodeSetting, heldProfiles sets.Set[string]) Result {
 	nconnect := 0
 	for i := range profiles {
@@ -70,7 +71,7 @@ func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.N
 	for i := range profiles {
 		settings := contribution(&profiles[i], nconnect)
 		if heldProfiles.Has(profiles[i].Name) {
-			settings = HeldSettings(&profiles[i], current)
+			settings = lists.Filter(current, func(s v1alpha1.NodeSetting) bool { return s.Profile == profiles[i].Name })
 		}
 		for _, setting := range settings {
 			key := min(setting.Key, cmp.Or(catalogue.CounterpartKey(setting.Key), setting.Key))
@@ -91,20 +92,6 @@ func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.N
 	result.Settings, result.Omitted = capSettings(decided)
 	result.Hash, result.BootHash = Hashes(result.Settings)
 	return result
-}
-
-// HeldSettings returns the settings of a held profile: its current ones, regardless of its spec, and shared ones. It shares a current
-// setting of another profile with the value that it declares, or with a minimum that covers its own.
-func HeldSettings(p *v1alpha1.StorageClientProfile, current []v1alpha1.NodeSetting) []v1alpha1.NodeSetting {
-	declared := Settings(p)
-	return lists.Pick(current, func(s v1alpha1.NodeSetting) (v1alpha1.NodeSetting, bool) {
-		if s.Profile == p.Name {
-			return s, true
-		}
-		shared := settingOf(declared, s.Key)
-		want, have := catalogue.ParseValue(shared.Value), catalogue.ParseValue(s.Value)
-		return shared, shared.Key != "" && (want == have || want.AtLeast && have.AtLeast && text.Covers(have.Text, want.Text))
-	})
 }
 
 func settingOf(settings []v1alpha1.NodeSetting, key string) v1alpha1.NodeSetting {

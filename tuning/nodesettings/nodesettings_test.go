@@ -10,12 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/check"
-	"github.com/storageclient/operator/tuning/lists"
 )
 
 // profile returns a profile with a priority and the changes of the options.
@@ -236,36 +234,6 @@ func TestMerge(t *testing.T) {
 			hash, bootHash := Hashes(got.Settings)
 			if got.Hash != hash || got.BootHash != bootHash {
 				t.Errorf("got hashes %s, %s; want %s, %s", got.Hash, got.BootHash, hash, bootHash)
-			}
-		})
-	}
-}
-
-// Two profiles declare the same setting, which belongs to the first. Then the second one is held, and the first one is deleted.
-func TestAHeldProfileKeepsTheSettingsThatItShares(t *testing.T) {
-	type change = func(*v1alpha1.StorageClientProfileSpec)
-	for name, test := range map[string]struct {
-		a, b change
-		want []string
-	}{
-		"a sysctl":                       {sysctl("vm.swappiness", "10"), sysctl("vm.swappiness", "10"), []string{"sysctl/vm.swappiness=10 b"}},
-		"a kernel argument":              {argument("ihash_entries=16777216"), argument("ihash_entries=16777216"), []string{keyIhash + "=16777216 b"}},
-		"a minimum that covers its own":  {atLeast("net.core.rmem_max", "16777216"), atLeast("net.core.rmem_max", "8388608"), []string{keyRmem + "=at-least 8388608 b"}},
-		"a minimum of its own":           {atLeast("net.core.rmem_max", "8388608"), atLeast("net.core.rmem_max", "16777216"), []string{keyRmem + "=at-least 16777216 b"}},
-		"another value is not shared":    {sysctl("vm.swappiness", "10"), sysctl("vm.swappiness", "20"), nil},
-		"a key that it does not declare": {sysctl("vm.swappiness", "10"), sysctl("vm.laptop_mode", "0"), nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a, b := profile("a", 1, test.a), profile("b", 0, test.b)
-			current := lists.Filter(Merge([]v1alpha1.StorageClientProfile{a, b}, nil).Settings, func(s v1alpha1.NodeSetting) bool { return s.Key != "sysctl/vm.laptop_mode" })
-			held := sets.New("b")
-			both := MergeHolding([]v1alpha1.StorageClientProfile{a, b}, current, held)
-			if diff := cmp.Diff(current, both.Settings); diff != "" {
-				t.Errorf("settings after the hold (-before +after):\n%s", diff)
-			}
-			alone := MergeHolding([]v1alpha1.StorageClientProfile{b}, both.Settings, held)
-			if diff := cmp.Diff(test.want, lines(alone.Settings), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("settings after the deletion (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -133,7 +133,7 @@ type Desired struct {
 // priority disagree, the current value stays. clientNode is nil if the node is not managed.
 func (s *ProfileSet) Desired(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) Desired {
 	inForce := currentSettings(clientNode)
-	contributing := s.heldSources(node, inForce)
+	contributing := s.heldSources(inForce)
 	hasHeld := len(contributing) > 0
 	contributing = append(contributing, lists.Filter(s.Selecting(node), func(p *Profile) bool { return p.Phase == match.Active })...)
 	slices.SortFunc(contributing, byName)
@@ -142,16 +142,18 @@ func (s *ProfileSet) Desired(node *corev1.Node, clientNode *v1alpha1.StorageClie
 	return wanted
 }
 
-// heldSources returns the Held profiles whose settings the node has. If a profile selects the node, this includes settings that it shares with
-// another one.
-func (s *ProfileSet) heldSources(node *corev1.Node, inForce []v1alpha1.NodeSetting) []*Profile {
-	if !s.hasHeld || len(inForce) == 0 {
+// heldSources returns the Held profiles whose settings the node has.
+func (s *ProfileSet) heldSources(inForce []v1alpha1.NodeSetting) []*Profile {
+	if !s.hasHeld {
 		return nil
 	}
-	return lists.Filter(s.profiles, func(p *Profile) bool {
-		return p.Phase == match.Held && (slices.ContainsFunc(inForce, func(setting v1alpha1.NodeSetting) bool { return setting.Profile == p.Name }) ||
-			p.Selects(node) && len(nodesettings.HeldSettings(p.StorageClientProfile, inForce)) > 0)
-	})
+	var sources []*Profile
+	for _, setting := range inForce {
+		if profile := s.byName[setting.Profile]; profile != nil && profile.Phase == match.Held && !slices.Contains(sources, profile) {
+			sources = append(sources, profile)
+		}
+	}
+	return sources
 }
 
 // Selecting returns the profiles that select a node, regardless of their state, sorted by name.

@@ -237,37 +237,25 @@ func TestANodeKeepsCurrentValuesIfProfilesConflict(t *testing.T) {
 	}
 }
 
-// Both profiles declare the same values, which belong to a. Then b is held, and a is deleted: the node keeps them.
-func TestAHeldProfileKeepsWhatItSharesWithADeletedOne(t *testing.T) {
-	argument := func(p *v1alpha1.StorageClientProfile) {
-		p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=16777216"}
+// A profile in mode Plan that was never active declares what an active profile has set. It has no settings, so that the node changes with the active
+// profile alone.
+func TestAPlanThatWasNeverActiveHasNoSettings(t *testing.T) {
+	desired := func(current []v1alpha1.NodeSetting, profiles ...v1alpha1.StorageClientProfile) Desired {
+		return NewProfileSet(profiles, catalogue.AllowList{}).Desired(node(), carrying(current...))
 	}
-	for name, hold := range map[string]func(*v1alpha1.StorageClientProfile){
-		"mode Plan": inPlanMode,
-		"invalid":   func(p *v1alpha1.StorageClientProfile) { p.Spec.Node.Sysctls["no.such"] = "1" },
+	retain := func(p *v1alpha1.StorageClientProfile) { p.Spec.DeletionPolicy = v1alpha1.DeletionRetain }
+	for name, plan := range map[string]v1alpha1.StorageClientProfile{
+		"first by name":   profile("a", 0, "1048576", inPlanMode),
+		"last by name":    profile("z", 0, "1048576", inPlanMode),
+		"higher priority": profile("z", 10, "1048576", inPlanMode),
+		"another policy":  profile("a", 0, "1048576", inPlanMode, retain),
 	} {
 		t.Run(name, func(t *testing.T) {
-			desired := func(current []v1alpha1.NodeSetting, changes ...func(a, b *v1alpha1.StorageClientProfile)) Desired {
-				a, b := profile("a", 0, "1048576", argument), profile("b", 0, "1048576", argument)
-				for _, change := range changes {
-					change(&a, &b)
-				}
-				return NewProfileSet([]v1alpha1.StorageClientProfile{a, b}, catalogue.AllowList{}).Desired(node(), carrying(current...))
-			}
-			holdB := func(_, b *v1alpha1.StorageClientProfile) { hold(b) }
-			before := desired(nil)
-			held := desired(before.Settings, holdB)
-			after := desired(held.Settings, holdB, func(a, _ *v1alpha1.StorageClientProfile) { leaving(a) })
-			if diff := cmp.Diff(before.Settings, held.Settings); diff != "" {
-				t.Errorf("settings after the hold (-before +after):\n%s", diff)
-			}
-			want := lists.Each(before.Settings, func(s v1alpha1.NodeSetting) v1alpha1.NodeSetting { s.Profile = "b"; return s })
-			if diff := cmp.Diff(want, after.Settings); diff != "" || !after.Managed || after.BootHash != before.BootHash {
-				t.Errorf("managed %t, boot hash %s, want %s; settings after the deletion (-want +got):\n%s", after.Managed, after.BootHash, before.BootHash, diff)
-			}
-			// On a node without the settings, it contributes none.
-			if unmanaged := desired(nil, holdB, func(a, _ *v1alpha1.StorageClientProfile) { leaving(a) }); unmanaged.Managed {
-				t.Errorf("got %+v for a node without settings, want an unmanaged node", unmanaged)
+			before := desired(nil, profile("m", 0, "1048576"))
+			check.Equal(t, "settings after the creation", before, desired(before.Settings, profile("m", 0, "1048576"), plan))
+			check.Equal(t, "settings after a change", desired(nil, profile("m", 0, "2097152")), desired(before.Settings, profile("m", 0, "2097152"), plan))
+			if after := desired(before.Settings, profile("m", 0, "1048576", leaving), plan); after.Managed {
+				t.Errorf("after the deletion: got %+v, want a release", after.Settings)
 			}
 		})
 	}

@@ -2,8 +2,11 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/loop"
@@ -100,8 +103,8 @@ func (s *scope) apply(ctx context.Context, _ plan.Snapshot, planned plan.Plan, o
 		defer mutex.Unlock()
 		if out.Finish(step.Target().Name, err) {
 			applied = append(applied, step)
-		} else if !loop.IsOvertaken(err) {
-			// A webhook may reject with any code. Otherwise, one volume would stay the canary, and many would fill each pass.
+		} else if isRejected(err) {
+			// Otherwise, one volume would stay the canary, and many would fill each pass.
 			s.delayVolume(step.Target().Name)
 		}
 	})
@@ -113,6 +116,14 @@ func (s *scope) apply(ctx context.Context, _ plan.Snapshot, planned plan.Plan, o
 		s.inspected = store.Pace{}
 	}
 	out.Wake(planned.Next)
+}
+
+// isRejected reports whether the API server rejects a write, as for a webhook, which may reject with any code. A server that does not respond, or that
+// is busy, concerns no single volume: the next pass writes again.
+func isRejected(err error) bool {
+	status := apierrors.APIStatus(nil)
+	isBusy := apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err)
+	return errors.As(err, &status) && !isBusy && !loop.IsOvertaken(err)
 }
 
 func (s *scope) isInspectionDue(every time.Duration) bool {

@@ -21,6 +21,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/test/builders"
+	"github.com/storageclient/operator/test/check"
 )
 
 func deniedWith(code int32) error {
@@ -91,6 +92,35 @@ func TestRefusedRestoresDelayNoOtherVolume(t *testing.T) {
 			if problem != "" {
 				t.Error(problem)
 			}
+		})
+	}
+}
+
+// The API server does not respond to one write. The restore follows with the next pass.
+func TestAnOutageDelaysNoRestore(t *testing.T) {
+	for name, failure := range map[string]error{
+		"unavailable":        apierrors.NewServiceUnavailable("the API server restarts"),
+		"too many requests":  apierrors.NewTooManyRequests("slow down", 1),
+		"a timeout":          apierrors.NewTimeoutError("etcd", 1),
+		"a server's timeout": apierrors.NewServerTimeout(corev1.Resource("persistentvolumes"), "patch", 1),
+		"no response":        context.DeadlineExceeded,
+	} {
+		t.Run(name, func(t *testing.T) {
+			failures := 1
+			r, _ := newReconciler(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if _, isVolume := o.(*corev1.PersistentVolume); isVolume && failures > 0 {
+					failures--
+					return failure
+				}
+				return c.Patch(ctx, o, p, opts...)
+			}}, builders.NFSVolume([]string{"nocto"}, builders.Named("last"), builders.Carrying([]string{"hard"}, []string{"nocto"}, "gone")))
+			clock := testclock.NewFakeClock(noon)
+			r.Recorder, r.Clock = events.NewFakeRecorder(1000), clock
+			passes(r, clock, 4*time.Minute)
+			var pv corev1.PersistentVolume
+			check.NoError(t, r.Client.Get(t.Context(), client.ObjectKey{Name: "last"}, &pv))
+			check.Equal(t, "failed writes left", 0, failures)
+			check.Equal(t, "mount options", []string{"hard"}, pv.Spec.MountOptions)
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/check"
+	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 // hostReleases are the commits whose agents wrote the hosts in test/fixtures/former. journalReleases are the commits whose agents wrote the journals
@@ -172,4 +173,20 @@ func TestJournalsOfEarlierReleases(t *testing.T) {
 			t.Run(commit+": "+name, func(t *testing.T) { test.check(t, newReleaseWorld(t, commit, test.state)) })
 		}
 	}
+}
+
+// The agent of the release before has applied hugepagesz, which the administrator permits. An upgrade does not restore it.
+func TestAnUpgradeKeepsHugepagesz(t *testing.T) {
+	const size, pages = "kernelArgument/hugepagesz", "kernelArgument/hugepages"
+	allow, err := catalogue.NewAllowList([]string{size, pages})
+	check.NoError(t, err)
+	spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{{Key: pages, Value: "64", Profile: "p"}, {Key: size, Value: "1G", Profile: "p"}}}
+	applied := map[string]journal.Entry{pages: {Profile: "p", Applied: "64"}, size: {Profile: "p", Applied: "1G"}}
+	planned := makePlan(spec, applied, fence{allowed: allow, subjects: map[string]bool{catalogue.KernelArguments: true}})
+	for key, it := range planned {
+		if it.restore != nil {
+			t.Errorf("%s is restored: %+v", key, it.rejection)
+		}
+	}
+	check.Equal(t, "planned settings", 2, len(planned))
 }

@@ -80,6 +80,11 @@ func NewAllowList(patterns []string) (AllowList, error) {
 // in range. Both must consist of bytes that are safe in all generated files. An allow-list only adds keys: it never allows other
 // bytes or values that the kernel does not accept. Every error is an *Error.
 func (a AllowList) Check(key, value string) error {
+	if key == KernelArguments+"/hugepagesz" {
+		// Documentation/admin-guide/kernel-parameters.txt: each hugepages= applies to the hugepagesz= before it.
+		return &Error{Key: key, Value: value, Reason: "the place of hugepagesz before hugepages matters, and settings have no order: set both in the " +
+			"configuration of the boot loader, or use default_hugepagesz"}
+	}
 	if err := a.CheckApplied(key, value); err != nil {
 		return err
 	}
@@ -103,8 +108,8 @@ func TrialProblem(sysctls map[string]v1alpha1.SettingText) string {
 	return ""
 }
 
-// CheckApplied is Check for a value that an earlier release has applied. It accepts values below the minimum with which nodes are
-// known to work: such a value is not a reason to revert the setting.
+// CheckApplied is Check for a value that an earlier release has applied. It accepts hugepagesz, and values below the minimum with which
+// nodes are known to work: such a value is not a reason to revert the setting.
 func (a AllowList) CheckApplied(key, value string) error {
 	if reason := a.validate(key, value); reason != "" {
 		return &Error{Key: key, Value: value, Reason: reason}
@@ -170,10 +175,6 @@ func validateKey(key string) string {
 		return "must be module/<module>/<parameter>, with only letters, digits, '_' and '.'"
 	case subject == KernelArguments && !argumentName.MatchString(name):
 		return "a kernel argument's name may contain only letters, digits and _ . , : / @ + -, and must not start with '-'"
-	case subject == KernelArguments && name == "hugepagesz":
-		// Documentation/admin-guide/kernel-parameters.txt: each hugepages= applies to the hugepagesz= before it.
-		return "the place of hugepagesz before hugepages matters, and settings have no order: set both in the configuration of the boot loader, or use " +
-			"default_hugepagesz"
 	}
 	return validateHostKey(subject, name)
 }

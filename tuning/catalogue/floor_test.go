@@ -90,6 +90,16 @@ func TestAnEffectiveValueMayBeBelowTheFloor(t *testing.T) {
 	}
 }
 
+// An earlier release applied hugepagesz if the administrator permits it.
+func TestAnAppliedHugepageszStays(t *testing.T) {
+	allow, err := NewAllowList([]string{"kernelArgument/hugepagesz"})
+	check.NoError(t, err)
+	check.NoError(t, allow.CheckApplied("kernelArgument/hugepagesz", "1G"))
+	if allow.Check("kernelArgument/hugepagesz", "1G") == nil || (AllowList{}).CheckApplied("kernelArgument/hugepagesz", "1G") == nil {
+		t.Error("got hugepagesz accepted in a new declaration, or without permission")
+	}
+}
+
 // All accepted values of a bounded parameter are within its bounds.
 func TestNothingBelowAFloorIsAccepted(t *testing.T) {
 	var bounded []Parameter

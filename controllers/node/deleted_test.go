@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/test/check"
 )
 
@@ -66,6 +67,41 @@ func TestANodeThatIsBeingDeletedGetsNoSettings(t *testing.T) {
 		if err != nil || writes > 0 == (deleted != nil) {
 			t.Errorf("%s: got error %v, %d writes; want some: %t", name, err, writes, deleted == nil)
 		}
+	}
+}
+
+// TestADeletingNodeDropsASettingOfALeavingProfile has a Node with settings of two profiles. One of them is gone, is being deleted, or stays.
+func TestADeletingNodeDropsASettingOfALeavingProfile(t *testing.T) {
+	other := func(deleted *metav1.Time) *v1alpha1.StorageClientProfile {
+		p := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "a", Finalizers: []string{v1alpha1.Finalizer}, DeletionTimestamp: deleted}}
+		p.Spec.AllNodes = true
+		p.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"vm.dirty_ratio": "20"}}
+		return p
+	}
+	for name, test := range map[string]struct {
+		profiles []client.Object
+		drops    bool
+	}{
+		"gone": {nil, true}, "being deleted": {[]client.Object{other(ptr.To(metav1.Now()))}, true}, "active": {[]client.Object{other(nil)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+				Name: "a", UID: "u", Labels: map[string]string{corev1.LabelOSStable: "linux"}, Finalizers: []string{"example.com/stays"}, DeletionTimestamp: ptr.To(metav1.Now()),
+			}}
+			clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{
+				Name: "a", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "a", UID: "u"}},
+			}}
+			clientNode.Spec.Settings, clientNode.Spec.Hash = []v1alpha1.NodeSetting{
+				{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "p", OnRemoval: v1alpha1.DeletionRestore},
+				{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "a", OnRemoval: v1alpha1.DeletionRestore},
+			}, "old"
+			r := reconcilerOf(t, interceptor.Funcs{}, append(test.profiles, node, clientNode)...)
+			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}})
+			check.NoError(t, err)
+			var after v1alpha1.StorageClientNode
+			check.NoError(t, r.Get(t.Context(), types.NamespacedName{Name: "a"}, &after))
+			check.Equal(t, "sources", map[bool][]string{true: {"p"}, false: {"a", "p"}}[test.drops], fleet.SourcesOf(&after))
+		})
 	}
 }
 

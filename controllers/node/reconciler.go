@@ -80,7 +80,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	snapshot, err := r.readSnapshot(ctx, &node, clientNode)
 	// A Node may exist for long after its deletion was requested. It gets no further settings, but a restore.
-	if err != nil || !node.DeletionTimestamp.IsZero() && (clientNode == nil || snapshot.Desired.Managed) {
+	if err != nil || !node.DeletionTimestamp.IsZero() && !snapshot.HasRestore() {
 		return reconcile.Result{}, err
 	}
 	next, err := r.passGate(ctx, snapshot, plan.For(snapshot))

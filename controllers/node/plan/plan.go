@@ -13,6 +13,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -55,6 +57,7 @@ func (Remove) String() string { return "Remove" }
 const (
 	noteRestoring = "Restoring"
 	noteGate      = "New settings: "
+	noteSilent    = "Waiting for the node's agent before restoring the node"
 	noteRetained  = "Waiting for the agent to receive the list of settings to keep"
 )
 
@@ -99,10 +102,43 @@ func For(s Snapshot) Step {
 	return s.planSettings()
 }
 
+// HasRestore reports whether the node has a StorageClientNode whose settings, or some of them, are to be restored: no profile manages the node, or a
+// profile whose settings it has is gone or is being deleted.
+func (s Snapshot) HasRestore() bool {
+	return s.ClientNode != nil && (!s.Desired.Managed || slices.ContainsFunc(fleet.SourcesOf(s.ClientNode), s.hasLeft))
+}
+
+func (s Snapshot) hasLeft(name string) bool {
+	profile := s.Profiles.ByName(name)
+	return profile == nil || profile.Phase == match.Leaving
+}
+
+// withoutNews returns the current settings without those of profiles that are gone or are being deleted. Such a setting stays if another profile
+// declares the same value.
+func (s Snapshot) withoutNews() []v1alpha1.NodeSetting {
+	return lists.Pick(s.ClientNode.Spec.Settings, func(current v1alpha1.NodeSetting) (v1alpha1.NodeSetting, bool) {
+		if !s.hasLeft(current.Profile) {
+			return current, true
+		}
+		at := slices.IndexFunc(s.Desired.Settings, func(wanted v1alpha1.NodeSetting) bool {
+			return wanted.Key == current.Key && wanted.Value == current.Value
+		})
+		if at < 0 {
+			return current, false
+		}
+		return s.Desired.Settings[at], true
+	})
+}
+
 func (s Snapshot) planSettings() Step {
 	spec := v1alpha1.StorageClientNodeSpec{Settings: s.Desired.Settings, Hash: s.Desired.Hash, BootHash: s.Desired.BootHash}
 	if s.ClientNode == nil {
 		return Write{Spec: spec, Gated: spec.Hash != ""}
+	}
+	isLeaving := !s.Node.DeletionTimestamp.IsZero()
+	if isLeaving {
+		spec.Settings = s.withoutNews()
+		spec.Hash, spec.BootHash = nodesettings.Hashes(spec.Settings)
 	}
 	if withheld := fleet.WithheldSettings(s.ClientNode, s.Desired.Result); len(withheld) > 0 {
 		return s.planWithheld(spec, withheld)
@@ -117,7 +153,8 @@ func (s Snapshot) planSettings() Step {
 	if s.isUnobserved() && slices.ContainsFunc(dropped, func(s v1alpha1.NodeSetting) bool { return s.OnRemoval == v1alpha1.DeletionRetain }) {
 		return Stay{Note: noteRetained}
 	}
-	return Write{Spec: spec, Gated: s.ClientNode.Spec.Hash != spec.Hash || s.ClientNode.Spec.Release}
+	changes := s.ClientNode.Spec.Hash != spec.Hash || s.ClientNode.Spec.Release
+	return Write{Spec: spec, Gated: changes && !isLeaving, Limited: changes && isLeaving && s.Report.Silent == ""}
 }
 
 // planWithheld removes settings that a reboot did not make effective. They are restored regardless of the profile's removal policy, because they
@@ -147,8 +184,7 @@ func (s Snapshot) planWithheld(spec v1alpha1.StorageClientNodeSpec, keys []strin
 }
 
 // planRelease plans the release of a node that no profile selects any longer. The agent restores the settings that are not retained, a reboot that
-// a profile requests removes kernel arguments, and then the StorageClientNode is deleted. A Node that is being deleted waits neither for an agent
-// that is gone nor for a reboot.
+// a profile requests removes kernel arguments, and then the StorageClientNode is deleted. A Node that is being deleted does not wait for that reboot.
 func (s Snapshot) planRelease() Step {
 	spec, changed := s.withCurrentPolicies(s.ClientNode.Spec.Settings)
 	spec.Release = true
@@ -160,8 +196,9 @@ func (s Snapshot) planRelease() Step {
 	case changed:
 		return Write{Spec: spec}
 	case s.Report.Silent != "" && isLeaving:
+		return Stay{Note: noteSilent + "; the Node is being deleted: if its machine is gone, remove its finalizers"}
 	case s.Report.Silent != "":
-		return Stay{Note: "Waiting for the node's agent before restoring the node"}
+		return Stay{Note: noteSilent}
 	case !s.ClientNode.Status.Restored || s.isUnobserved():
 		return Stay{Note: noteRestoring}
 	case fleet.IsDisrupted(s.Node, s.ClientNode):

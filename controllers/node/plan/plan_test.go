@@ -221,9 +221,32 @@ func TestFor(t *testing.T) {
 			in:   deletingNode(snapshotOf(released(rmemOfA), profile("a", leaving))),
 			want: Stay{Note: noteRestoring},
 		},
-		"an agent that is gone does not keep the object of a Node that is being deleted": {
+		"a silent agent keeps the object of a Node that is being deleted, and a person removes its finalizers": {
 			in:   deletingNode(silentAgent(snapshotOf(released(rmemOfA), profile("a", leaving)))),
-			want: Remove{},
+			want: Stay{Note: "Waiting for the node's agent before restoring the node; the Node is being deleted: if its machine is gone, remove its finalizers"},
+		},
+		"so does one that the rollout holds and reboots": {
+			in: deletingNode(silentAgent(snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
+				clientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "x"}
+			}), profile("a", leaving)))),
+			want: Stay{Note: "Waiting for the node's agent before restoring the node; the Node is being deleted: if its machine is gone, remove its finalizers"},
+		},
+		"without a reboot, the rollout keeps it too": {
+			in: deletingNode(snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
+				clientNode.Status.Restored = true
+				clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutDraining}
+			}), profile("a", leaving))),
+			want: Stay{Note: "Waiting for the rollout to release the node"},
+		},
+		"of several profiles, it gets the restore of one that leaves, and no further settings of the others": {
+			in: deletingNode(snapshotOf(clientNodeWith(rmemOfA, wmemOfB), profile("a", leaving), profile("b", func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "33554432", "net.core.somaxconn": "4096"}
+			}))),
+			want: Write{Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{wmemOfB}}},
+		},
+		"a setting that another profile declares too stays with that profile": {
+			in:   deletingNode(snapshotOf(clientNodeWith(rmemOfA, wmemOfB), profile("a", leaving), profile("b", both))),
+			want: Write{Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{setting(rmem, "b", restore), wmemOfB}}},
 		},
 		"it keeps the one of any other Node": {
 			in:   silentAgent(snapshotOf(released(rmemOfA), profile("a", leaving))),

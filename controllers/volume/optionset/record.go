@@ -180,8 +180,11 @@ func (r *Record) isSettled() bool {
 	return slices.ContainsFunc(r.Blames, func(b Blame) bool { return b.Settled })
 }
 
-// LimitTimes replaces times in the future: a clock was ahead when they were recorded, or was set back since.
+// LimitTimes replaces times in the future: a clock was ahead when they were recorded, or was set back since. A summary has no clock.
 func (r *Record) LimitTimes(now time.Time) {
+	if now.IsZero() {
+		return
+	}
 	for i := range r.Blames {
 		r.Blames[i].Since, r.Blames[i].RevertedAt = clocktime.Past(r.Blames[i].Since, now), clocktime.Past(r.Blames[i].RevertedAt, now)
 	}

@@ -94,7 +94,7 @@ func (p *planner) stepAtOnce(j evaluation) bool {
 		return p.revertFailed(j, target)
 	case j.verdict.Action == judge.ActionNone && p.mayRecordEvidence(j):
 		step = p.recordEvidence(j, target)
-	case j.verdict.Action == judge.ActionNone && j.isAhead:
+	case j.verdict.Action == judge.ActionNone && j.isAhead && j.mayRevert():
 		target.Note.Message = "The time of the last write was in the future; it counts from now"
 		step = RecordSet{OnVolume: target, Set: p.sets.carried(j), Mark: j.Mark, text: "correct the time of " + j.Volume.Name}
 	case j.verdict.Action == judge.ActionNone:

@@ -125,7 +125,8 @@ func oldestOf(worked map[string]Evidence) map[string]Evidence {
 // previous release completes the record: the manager may die between the writes of two pages.
 func Decode(entries map[string]string) map[string]*Record {
 	out, copies := map[string]*Record{}, map[string]*Record{}
-	for key, value := range entries {
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		value := entries[key]
 		var f Failed
 		var known Record
 		err := json.Unmarshal([]byte(value), &f)
@@ -137,8 +138,10 @@ func Decode(entries map[string]string) map[string]*Record {
 		switch {
 		case err != nil || f.Set == "":
 		case key == failedKey(set, f.Server) && f.Server != "":
-			r := recordIn(records, f.Identity)
-			r.Rejected = with(r.Rejected, drivers.ServerIdentity(f.Server), f.Blame)
+			r, server := recordIn(records, f.Identity), drivers.ServerIdentity(f.Server)
+			if known, isKnown := r.Rejected[server]; !isKnown || known.Since.Before(f.Since) {
+				r.Rejected = with(r.Rejected, server, f.Blame)
+			}
 		case key == failedKey(set, f.Server):
 			r := recordIn(records, f.Identity)
 			r.Blames = slices.DeleteFunc(append([]Blame{f.Blame}, f.More...), func(b Blame) bool { return b.Volume == "" })
@@ -148,17 +151,35 @@ func Decode(entries map[string]string) map[string]*Record {
 			r.Evidence, r.Worked, r.Cleared, r.Closed = known.Evidence, byIdentity(known.Worked), known.Cleared, known.Closed
 		}
 	}
+	for _, r := range slices.Concat(slices.Collect(maps.Values(out)), slices.Collect(maps.Values(copies))) {
+		r.dropOlderProbes()
+	}
 	for _, r := range copies {
 		recordIn(out, r.Identity).Add(r)
 	}
 	return out
 }
 
-// byIdentity returns evidence by the identities of servers. The previous release recorded them as the volumes spell them.
+// dropOlderProbes keeps the newer of two results that were recorded for two spellings of a server.
+func (r *Record) dropOlderProbes() {
+	for server, rejected := range r.Rejected {
+		if worked, known := r.Worked[server]; known && worked.At.After(rejected.Since) {
+			delete(r.Rejected, server)
+		} else if known {
+			delete(r.Worked, server)
+		}
+	}
+}
+
+// byIdentity returns evidence by the identities of servers. The previous release recorded them as the volumes spell them. Of two spellings, the newer
+// evidence stays.
 func byIdentity(worked map[string]Evidence) map[string]Evidence {
 	var out map[string]Evidence
-	for server, evidence := range worked {
-		out = with(out, drivers.ServerIdentity(server), evidence)
+	for _, server := range slices.Sorted(maps.Keys(worked)) {
+		identity := drivers.ServerIdentity(server)
+		if known, isKnown := out[identity]; !isKnown || known.At.Before(worked[server].At) {
+			out = with(out, identity, worked[server])
+		}
 	}
 	return out
 }

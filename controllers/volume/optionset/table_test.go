@@ -310,6 +310,34 @@ func TestRecordsOfAnotherSpellingAreFound(t *testing.T) {
 	}
 }
 
+// The release before recorded two spellings of one server. The newer result counts, regardless of the order of a map.
+func TestOfTwoSpellingsTheNewerResultCounts(t *testing.T) {
+	for name, test := range map[string]struct {
+		first, second Kind
+		state         State
+	}{
+		"both worked":            {ProbeWorked, ProbeWorked, Works},
+		"both rejected":          {ProbeRefused, ProbeRefused, Rejected},
+		"the later one worked":   {ProbeRefused, ProbeWorked, Works},
+		"the earlier one worked": {ProbeWorked, ProbeRefused, Rejected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, spellings := range [][]string{{"FILER", "filer"}, {"filer", "FILER"}} {
+				r := newRecord()
+				r.Next(Event{Kind: test.first, Server: spellings[0], Blame: Blame{Text: "old"}, At: noon})
+				r.Next(Event{Kind: test.second, Server: spellings[1], Blame: Blame{Text: "new"}, At: noon.Add(time.Hour)})
+				former := r.Encode()
+				for range 20 {
+					r := Decode(former)["abc"]
+					if text := r.Worked["filer"].Text + r.Rejected["filer"].Text; text != "new" || r.State("filer") != test.state {
+						t.Fatalf("%v: got state %s with result %q, want %s with the new result", spellings, r.State("filer"), text, test.state)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestUnreadableEntriesAreSkipped(t *testing.T) {
 	good := stand(Suspected, traits{evidence: true}).Encode()
 	for key, text := range good {

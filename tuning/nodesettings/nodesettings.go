@@ -61,20 +61,32 @@ func Merge(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.NodeSett
 }
 
 // MergeHolding is Merge with some held profiles, by name. A held profile declares exactly its current settings, regardless of its
-// spec.
+// spec. If it has both parameters of a pair, because an earlier release accepted both, they are two keys.
 func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.NodeSetting, heldProfiles sets.Set[string]) Result {
 	nconnect := 0
 	for i := range profiles {
 		nconnect = max(nconnect, profileNconnect(&profiles[i]))
 	}
-	byKey := map[string][]candidate{}
+	byKey, bothOfPair := map[string][]candidate{}, sets.New[string]()
+	declared := make([][]v1alpha1.NodeSetting, len(profiles))
 	for i := range profiles {
 		settings := contribution(&profiles[i], nconnect)
 		if heldProfiles.Has(profiles[i].Name) {
 			settings = lists.Filter(current, func(s v1alpha1.NodeSetting) bool { return s.Profile == profiles[i].Name })
 		}
 		for _, setting := range settings {
-			key := min(setting.Key, cmp.Or(catalogue.CounterpartKey(setting.Key), setting.Key))
+			if pair := catalogue.CounterpartKey(setting.Key); pair != "" && settingOf(settings, pair).Key != "" {
+				bothOfPair.Insert(setting.Key)
+			}
+		}
+		declared[i] = settings
+	}
+	for i, settings := range declared {
+		for _, setting := range settings {
+			key := setting.Key
+			if pair := catalogue.CounterpartKey(key); pair != "" && !bothOfPair.Has(key) {
+				key = min(key, pair)
+			}
 			byKey[key] = append(byKey[key], candidate{setting, catalogue.ParseValue(setting.Value), profiles[i].Spec.Priority})
 		}
 	}
@@ -111,7 +123,8 @@ func pickOfPair(candidates []candidate, current []v1alpha1.NodeSetting) (candida
 	if at := slices.IndexFunc(top, isOther); at >= 0 {
 		return settleConflict(top, cmp.Or(settingOf(current, top[0].Key), settingOf(current, top[at].Key)))
 	}
-	return pickCandidate(slices.DeleteFunc(candidates, isOther), settingOf(current, top[0].Key))
+	effective := cmp.Or(settingOf(current, top[0].Key), settingOf(current, catalogue.CounterpartKey(top[0].Key)))
+	return pickCandidate(slices.DeleteFunc(candidates, isOther), effective)
 }
 
 // pickCandidate selects the winner among the sorted candidates for one key. The winner has no key if the key is not set. An exact value
@@ -174,7 +187,8 @@ func pickExact(candidates []candidate, current v1alpha1.NodeSetting) (candidate,
 	return joinCandidates(top), nil
 }
 
-// settleConflict keeps the current setting if candidates disagree. If they are for both keys of a pair, the values name the parameter.
+// settleConflict keeps the current setting if candidates disagree. If both keys of a pair are concerned, the
+// values name the parameter.
 func settleConflict(top []candidate, current v1alpha1.NodeSetting) (candidate, *Conflict) {
 	conflict := &Conflict{Key: top[0].Key, Kept: current.Value, Profiles: lists.Each(top, func(c candidate) string { return c.Profile })}
 	isPair := slices.ContainsFunc(top, func(c candidate) bool { return c.Key != top[0].Key })
@@ -187,7 +201,7 @@ func settleConflict(top []candidate, current v1alpha1.NodeSetting) (candidate, *
 	if isPair {
 		conflict.Key = min(conflict.Key, catalogue.CounterpartKey(conflict.Key))
 	}
-	if isPair && current.Key != "" {
+	if current.Key != "" && (isPair || current.Key != top[0].Key) {
 		conflict.Kept = current.Key + "=" + current.Value
 	}
 	if current.Key == "" {

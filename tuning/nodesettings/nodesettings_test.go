@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -222,6 +223,12 @@ func TestMerge(t *testing.T) {
 			profiles: profiles{profile("a", 0, sysctl("vm.overcommit_ratio", "80")), profile("b", 0, sysctl("vm.overcommit_kbytes", "1048576"))},
 			conflicts: []Conflict{{Key: "sysctl/vm.overcommit_kbytes", Profiles: []string{"a", "b"},
 				Values: []string{"sysctl/vm.overcommit_ratio=80", "sysctl/vm.overcommit_kbytes=1048576"}}}},
+		"of a pair, a conflict about one parameter keeps the other one that is effective": {
+			profiles: profiles{profile("a", 10, sysctl("vm.dirty_ratio", "20")), profile("b", 10, sysctl("vm.dirty_ratio", "30")), profile("c", 0, sysctl("vm.dirty_bytes", "268435456"))},
+			inForce:  []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_bytes", Value: "268435456", Profile: "c", OnRemoval: v1alpha1.DeletionRestore}},
+			want:     []string{"sysctl/vm.dirty_bytes=268435456 c"},
+			conflicts: []Conflict{{Key: "sysctl/vm.dirty_ratio", Profiles: []string{"a", "b"}, Values: []string{"20", "30"},
+				Kept: "sysctl/vm.dirty_bytes=268435456"}}},
 		"a pair of a higher priority settles the conflict below it": {
 			profiles: profiles{profile("a", 0, sysctl("vm.dirty_bytes", "268435456")), profile("b", 0, sysctl("vm.dirty_ratio", "20")),
 				profile("c", 1, sysctl("vm.dirty_ratio", "10")), profile("d", 2, sysctl("vm.dirty_bytes", "536870912"))},
@@ -236,6 +243,25 @@ func TestMerge(t *testing.T) {
 				t.Errorf("got hashes %s, %s; want %s, %s", got.Hash, got.BootHash, hash, bootHash)
 			}
 		})
+	}
+}
+
+// The release before accepted both parameters of overcommit in one profile, and applied them. Now the profile is invalid, and held.
+func TestAHeldProfileKeepsBothParametersOfAPair(t *testing.T) {
+	p := profile("p", 0, sysctl("vm.overcommit_ratio", "80"), sysctl("vm.overcommit_kbytes", "1048576"))
+	current := Settings(&p)
+	both := []string{"sysctl/vm.overcommit_kbytes=1048576 p", "sysctl/vm.overcommit_ratio=80 p"}
+	for name, test := range map[string]struct {
+		other v1alpha1.StorageClientProfile
+		want  []string
+	}{
+		"alone":                              {profile("z", 0), both},
+		"beside one with the same parameter": {profile("z", 0, sysctl("vm.overcommit_ratio", "80")), both},
+		"below one of a higher priority":     {profile("z", 1, sysctl("vm.overcommit_ratio", "90")), []string{both[0], "sysctl/vm.overcommit_ratio=90 z"}},
+	} {
+		got := MergeHolding([]v1alpha1.StorageClientProfile{p, test.other}, current, sets.New("p"))
+		check.Equal(t, name+": settings", test.want, lines(got.Settings))
+		check.Equal(t, name+": conflicts", 0, len(got.Conflicts))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/clocktime"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
@@ -53,7 +54,7 @@ func (p *planner) countSample(n Node) {
 		return
 	}
 	request, answer := n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample
-	end := startDeadlineOf(request)
+	end := n.startDeadline(p.Now)
 	isAnswered := answer != nil && answer.ID == request.ID
 	if isAnswered {
 		end = end.Add(time.Duration(request.Seconds) * time.Second)
@@ -66,9 +67,14 @@ func (p *planner) countSample(n Node) {
 	}
 }
 
-// startDeadlineOf returns the time at which a request without a start is lost. The tolerance is for differences between clocks.
-func startDeadlineOf(request *v1alpha1.NodeSample) time.Time {
-	return ptr.Deref(request.StartBefore, metav1.Time{}).Add(clockTolerance)
+// startDeadline returns the time at which the node's request is lost if it has not started. The tolerance is for differences between clocks. A clock
+// that was ahead when the request was made left a time that no node reaches: such a request is lost once the node is not writable.
+func (n Node) startDeadline(now time.Time) time.Time {
+	startBefore := ptr.Deref(n.ClientNode.Spec.Sample.StartBefore, metav1.Time{})
+	if clocktime.IsAhead(startBefore.Time, now.Add(sampleGrace)) && !n.Writable {
+		return time.Time{}
+	}
+	return startBefore.Add(clockTolerance)
 }
 
 // clearSamples removes requests that no trial needs any longer.
@@ -206,7 +212,7 @@ func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, pending *progre
 	}
 	// The request stays until its result is recorded: agents drop the result together with the request.
 	p.awaitedSamples[s.Node] = true
-	startDeadline := startDeadlineOf(request)
+	startDeadline := n.startDeadline(p.Now)
 	switch {
 	case answer == nil || answer.ID != request.ID:
 		if p.Now.After(startDeadline) {

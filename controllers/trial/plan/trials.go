@@ -56,7 +56,7 @@ func (t Trial) isTimedOut(now time.Time) bool {
 func (t Trial) deadline(now time.Time) time.Time {
 	waited := time.Duration(t.Status.WaitedSeconds) * time.Second
 	if start := t.Status.WaitingSince; start != nil {
-		waited += now.Sub(start.Time)
+		waited += now.Sub(clocktime.Past(start.Time, now))
 	}
 	return t.Status.StartTime.Add(time.Duration(t.Spec.Timeout())*time.Second + waited)
 }
@@ -84,7 +84,7 @@ func (t Trial) queueName() string { return fmt.Sprintf("%s/%t", t.Namespace, t.o
 func (p *planner) recordTurns() {
 	for queue, at := range p.Memory.Turns {
 		if p.Now.Sub(at) < turnAge {
-			p.memory.Turns[queue] = at
+			p.memory.Turns[queue] = clocktime.Past(at, p.Now)
 		}
 	}
 	for _, t := range p.Trials {
@@ -94,7 +94,7 @@ func (p *planner) recordTurns() {
 		for _, at := range []*metav1.Time{t.Status.CompletionTime, t.Status.WaitingSince} {
 			_, known := p.Memory.Turns[t.queueName()]
 			if !known && t.Status.Rounds > 0 && at != nil && at.After(p.memory.Turns[t.queueName()]) {
-				p.memory.Turns[t.queueName()] = at.Time
+				p.memory.Turns[t.queueName()] = clocktime.Past(at.Time, p.Now)
 			}
 		}
 	}
@@ -413,6 +413,9 @@ func (p *planner) writeStatus(t Trial, status v1alpha1.StorageClientTrialStatus)
 	status.ObservedGeneration = t.Generation
 	if status.StartTime == nil || clocktime.IsAhead(status.StartTime.Time, p.Now) {
 		status.StartTime = ptr.To(metav1.NewTime(p.Now))
+	}
+	if start := status.WaitingSince; start != nil && clocktime.IsAhead(start.Time, p.Now) {
+		status.WaitingSince = ptr.To(metav1.NewTime(p.Now))
 	}
 	if start := status.WaitingSince; start != nil && !p.queued[t.UID] {
 		status.WaitedSeconds += max(int64(p.Now.Sub(start.Time).Seconds()), 0)

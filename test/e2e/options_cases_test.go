@@ -122,7 +122,7 @@ var nfsCases = slices.Concat(
 var xfsCases = slices.Concat(
 	cases(mountoptions.XFS, nil, "logbufs=4", "logbsize=256k", "logbsize=262144", "logbsize=64k", "allocsize=64k", "allocsize=1m", "inode32", "largeio", "discard",
 		"swalloc", "filestreams", "wsync", "nouuid", "dax=always", "dax=never", "ikeep", "noikeep", "attr2", "noatime", "nodiratime", "strictatime", "lazytime", "sync", "ro",
-		"nosuid", "nodev", "noexec", "_netdev", "nofail"),
+		"nosuid", "nodev", "noexec", "_netdev", "nofail", "lifetime", "nolifetime", "max_atomic_write=4096", "max_open_zones=64"),
 	[]optionCase{
 		{option: "logbufs=8", other: []string{"logbufs=4"}}, {option: "logbsize=32k", other: []string{"logbsize=256k"}},
 		{option: "inode64", other: []string{"inode32"}}, {option: "nolargeio", other: []string{"largeio"}}, {option: "nodiscard", other: []string{"discard"}},

@@ -137,7 +137,8 @@ var smbCases = slices.Concat(
 		"max_channels=2", "multichannel", "rsize=1048576", "wsize=1048576", "rsize=65536", "wsize=65536", "rasize=1048576", "max_cached_dirs=8", "echo_interval=10", "handletimeout=30000",
 		"retrans=3", "max_credits=1000", "esize=65536", "seal", "noserverino", "nostrictsync", "nohandlecache", "persistenthandles", "nopersistenthandles", "resilienthandles",
 		"noresilienthandles", "fsc", "nodfs", "nosharesock", "mfsymlinks", "nobrl", "nolease", "hard", "sync", "ro", "nosuid", "nodev", "noexec", "_netdev", "nofail",
-		"vers=2.1", "vers=3.0", "vers=3.02", "atime", "noatime", "relatime", "diratime", "nodiratime"),
+		"vers=2.1", "vers=3.0", "vers=3.02", "atime", "noatime", "relatime", "diratime", "nodiratime", "bsize=65536", "compress", "lease", "min_enc_offload=65536",
+		"noautotune", "noblocksend", "nodelete", "nosparse", "notcpnodelay", "tcpnodelay", "sign"),
 	[]optionCase{
 		{option: "cache=strict", other: []string{"cache=none"}}, {option: "max_channels=1", other: []string{"max_channels=2"}}, {option: "nomultichannel", other: []string{"multichannel"}},
 		{option: "serverino", other: []string{"noserverino"}}, {option: "strictsync", other: []string{"nostrictsync"}}, {option: "handlecache", other: []string{"nohandlecache"}},

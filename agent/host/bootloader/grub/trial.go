@@ -1,6 +1,7 @@
 package grub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,13 +64,23 @@ func (g mkconfig) Rearm(permitted bool) error {
 		return nil
 	}
 	if err == nil && permitted {
-		f.Cmdline, err = g.ReadCommandLine()
-		err = errors.Join(err, g.findBrokenPromise(f))
+		err = g.checkPromise(f)
 	}
 	if err != nil {
 		return err
 	}
 	return g.SetTrial(loader.ReadyStates[permitted])
+}
+
+// checkPromise returns an error if the trial of arguments that have not booted yet must not be used.
+func (g mkconfig) checkPromise(f loader.Facts) error {
+	var errs [2]error
+	f.Cmdline, errs[0] = g.ReadCommandLine()
+	f.Record, errs[1] = g.ReadRecord(g.At.Form)
+	if err := errors.Join(errs[:]...); err != nil || f.NotBooted(f.Record.Args) == nil {
+		return err
+	}
+	return g.findBrokenPromise(f)
 }
 
 // findBrokenPromise returns the reason why GRUB would not return to the previous entry on its own, although the menu has a trial: users may have changed
@@ -178,12 +189,26 @@ func (g mkconfig) findMenuObstacle(f loader.Facts) string {
 	return ""
 }
 
-// customDefault returns the default entry of custom.cfg, if the menu reads it. Empty if it sets none.
+// assignment finds a default where GRUB's shell reads a command: at the start of a line, or after a separator or a keyword.
+var assignment = regexp.MustCompile(`(?:^|[;{|&]|\b(?:then|else|do))\s*(?:set\s+)?default=("[^"]*"|'[^']*'|[^\s;]*)`)
+
+// customDefault returns a default entry of custom.cfg that is not the first entry, if the menu reads the file. Empty if it sets none.
 func (g mkconfig) customDefault() string {
 	menu, _ := g.FS.ReadIfThere(g.At.Menu)
 	custom, _ := g.FS.ReadIfThere(g.CustomMenu())
-	if defaults := grubcfg.ParseTrial(string(custom)).Defaults; len(defaults) > 0 && strings.Contains(string(menu), "/custom.cfg") {
-		return defaults[len(defaults)-1]
+	if !strings.Contains(string(menu), "/custom.cfg") {
+		return ""
+	}
+	for line := range strings.Lines(string(custom)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, found := range assignment.FindAllStringSubmatch(line, -1) {
+			if value := strings.Trim(found[1], `"'`); value != "0" {
+				return cmp.Or(value, `""`)
+			}
+		}
 	}
 	return ""
 }

@@ -213,6 +213,11 @@ func TestAPromiseThatNoLongerHoldsIsNotUsed(t *testing.T) {
 		"the default is an ID":       {func(m *rig.Machine) { setDefault(m, firstID(m)) }, "set GRUB_DEFAULT=0"},
 		"the default is saved":       {func(m *rig.Machine) { setDefault(m, "saved") }, `default is "${saved_entry}"`},
 		"custom.cfg sets a default":  {func(m *rig.Machine) { m.Write("/boot/grub/custom.cfg", "set default="+firstID(m)+"\n") }, "custom.cfg sets the default"},
+		"custom.cfg without set":     {func(m *rig.Machine) { m.Write("/boot/grub/custom.cfg", "default=3\n") }, "custom.cfg sets the default"},
+		"custom.cfg with blanks":     {func(m *rig.Machine) { m.Write("/boot/grub/custom.cfg", "\tset  default=3\n") }, "custom.cfg sets the default"},
+		"custom.cfg and export":      {func(m *rig.Machine) { m.Write("/boot/grub/custom.cfg", "set default=\"3\"; export default\n") }, `default to "3"`},
+		"custom.cfg after then":      {func(m *rig.Machine) { m.Write("/boot/grub/custom.cfg", "if true; then set default='3'; fi\n") }, `default to "3"`},
+		"custom.cfg on a later line": {func(m *rig.Machine) { m.Write("/boot/grub/custom.cfg", "default=0\ntimeout=5; default=3\n") }, `default to "3"`},
 		"the environment block goes": {func(m *rig.Machine) { m.Remove(rig.GrubEnv) }, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -229,6 +234,35 @@ func TestAPromiseThatNoLongerHoldsIsNotUsed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The default 0 is the first entry. A comment, another variable, or an argument of a kernel sets no default.
+func TestAPromiseHoldsWithACustomDefaultOfZero(t *testing.T) {
+	for _, custom := range []string{
+		"set default=0\n", "set default=\"0\"\n", "default='0'; timeout=5\n", "# set default=3\n", "set my_default=3\n",
+		"menuentry 'x' {\n\tlinux /vmlinuz default=3\n}\n",
+	} {
+		t.Run(custom, func(t *testing.T) {
+			m := rig.NewTryingMachine(t, rig.Debian)
+			m.Write("/boot/grub/custom.cfg", custom)
+			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
+			check.NoError(t, m.Rearm(true))
+			check.Equal(t, "state of the trial", loader.TrialPermitted, m.TrialState())
+		})
+	}
+}
+
+// The new arguments have booted, but the trial has not ended yet. A default that users set since concerns no other reboot.
+func TestAPromiseOfArgumentsThatHaveBootedIsNotNeeded(t *testing.T) {
+	m := rig.NewTryingMachine(t, rig.Debian)
+	m.Apply(rig.Settings(rig.Ihash, rig.Seed))
+	m.PrepareReboot()
+	m.Start(16777216)
+	m.Write("/boot/grub/custom.cfg", "set default=3\n")
+	if found := m.Subject.Detect(); !found.MayReboot() {
+		t.Errorf("got %+v, want a reboot permitted", found)
+	}
+	check.NoError(t, m.Rearm(true))
 }
 
 func TestPreviousEntryIsMadeAgainAfterAKill(t *testing.T) {

@@ -118,20 +118,26 @@ func (b Loader) lacksFile(menu loader.Booted, entry *loader.Entry) bool {
 }
 
 // existsInSubvolume reports whether a file exists whose path begins at the top of a btrfs file system. GRUB resolves paths from there, and the host has
-// mounted a subvolume at / or at the directory of kernels.
+// mounted a subvolume at the directory of kernels, or at / if that directory is no mount. The last mount at a point covers the earlier ones.
 func (b Loader) existsInSubvolume(name string) bool {
 	table, _ := b.FS.ReadIfThere("/proc/1/mountinfo")
+	subvolumes := map[string]string{}
 	for line := range strings.Lines(string(table)) {
 		// ID, parent, device, path in the file system, mount point
-		words := strings.Fields(line)
-		if len(words) < 5 || words[3] == "/" || words[4] != "/" && words[4] != b.At.Boot {
-			continue
-		}
-		if below, found := strings.CutPrefix(name, words[3]+"/"); found && b.FS.Exists(path.Join(words[4], below)) {
-			return true
+		if words := strings.Fields(line); len(words) >= 5 {
+			subvolumes[words[4]] = ""
+			if strings.Contains(line, " - btrfs ") {
+				subvolumes[words[4]] = words[3]
+			}
 		}
 	}
-	return false
+	point := b.At.Boot
+	if _, isMount := subvolumes[point]; !isMount {
+		point = "/"
+	}
+	top := subvolumes[point]
+	below, found := strings.CutPrefix(name, top+"/")
+	return found && top != "" && top != "/" && b.FS.Exists(path.Join(point, below))
 }
 
 // isIncomplete reports whether any entry lacks a file, as while a kernel is installed or removed.

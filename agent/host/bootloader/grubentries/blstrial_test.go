@@ -28,9 +28,13 @@ func TestKernelsInASubvolume(t *testing.T) {
 		prefix, mount string
 		state         host.State
 	}{
-		"the root's subvolume":              {"/root/boot/", "30 1 0:30 /root / rw,relatime shared:1 - btrfs /dev/vda2 rw,subvol=/root", host.Pending},
-		"a subvolume for /boot":             {"/boot/", "31 30 0:31 /boot /boot rw,relatime shared:1 - btrfs /dev/vda2 rw,subvol=/boot", host.Pending},
-		"another subvolume than the host's": {"/other/boot/", "30 1 0:30 /root / rw,relatime shared:1 - btrfs /dev/vda2 rw,subvol=/root", host.Failed},
+		"the root's subvolume":               {"/root/boot/", "30 1 0:30 /root / rw,relatime shared:1 - btrfs /dev/vda2 rw,subvol=/root", host.Pending},
+		"a subvolume for /boot":              {"/boot/", "31 30 0:31 /boot /boot rw,relatime shared:1 - btrfs /dev/vda2 rw,subvol=/boot", host.Pending},
+		"a root that another mount covers":   {"/old/boot/", "1 1 0:1 /old / rw - btrfs /dev/vda2 rw\n30 1 0:30 /new / rw,relatime shared:1 - btrfs /dev/vda2 rw,subvol=/new", host.Failed},
+		"a root that covers another mount":   {"/new/boot/", "1 1 0:1 /old / rw - btrfs /dev/vda2 rw\n30 1 0:30 /new / rw,relatime shared:1 - btrfs /dev/vda2 rw,subvol=/new", host.Pending},
+		"a path in another file system":      {"/img/boot/", "30 1 0:30 /img / rw,relatime shared:1 - overlay overlay rw", host.Failed},
+		"a separate /boot, which GRUB reads": {"/root/boot/", "30 1 0:30 /root / rw - btrfs /dev/vda2 rw\n31 30 8:1 / /boot rw - ext4 /dev/vda1 rw", host.Failed},
+		"another subvolume than the host's":  {"/other/boot/", "30 1 0:30 /root / rw,relatime shared:1 - btrfs /dev/vda2 rw,subvol=/root", host.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := rig.NewTryingRocky(t)

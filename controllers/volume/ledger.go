@@ -30,7 +30,7 @@ func (s *scope) beginSteps(ctx context.Context, planned plan.Plan, steps []plan.
 		switch {
 		case err == nil, plan.MayRunUnrecorded(step) && !loop.IsOvertaken(err):
 			recorded = append(recorded, step)
-		case !loop.IsOvertaken(err):
+		case isRejected(err):
 			s.delayVolume(step.Target().Name)
 		}
 	}

@@ -82,7 +82,7 @@ func TestAReleasedVolumeIsNotJudgedByPodsOfANewClaim(t *testing.T) {
 }
 
 // A staged volume (SMB CSI) is mounted once per node. A waiting pod's kubelet operation, with the options read before the restore, stages it after
-// a new pod has come to the node: the mount shows the failed options, and belongs to both pods.
+// a new pod has arrived on the node: the mount shows the failed options, and belongs to both pods.
 func TestANewPodOnTheStagedMountOfAnEarlierOneIsNoProof(t *testing.T) {
 	since := noon.Add(-time.Hour)
 	former := []string{"vers=3.1.1", "actimeo=30"}

@@ -51,7 +51,7 @@ type podFacts struct {
 	// which the kubelet first saw the pod, by the same clock. restarted is true if a container restarted.
 	started, accepted time.Time
 	restarted         bool
-	// first is the start of its first container, as far as the pod's status contains it. Zero if it has not started any.
+	// first is the earliest start of a container in the pod's status. Zero if it has not started any.
 	first time.Time
 	// arrived is the time at which the pod was bound to its node, by the API server's clock.
 	arrived time.Time

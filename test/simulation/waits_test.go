@@ -16,13 +16,13 @@ import (
 
 // expectedToFail are the waits without an end that the manager still has.
 var expectedToFail = map[string]string{
-	"a refused cordon does not delay other nodes":                           "WA2",
-	"a refused cordon does not delay other profiles":                        "WA2",
-	"a refused condition does not delay other nodes":                        "WA2",
-	"a condition that cannot be removed keeps no node cordoned":             "WA2",
-	"a refused permit leaves no drained node":                               "WA2",
-	"a clock that is ahead while a node drains delays no node":              "WA5",
-	"a node that is deleted before its permit is not lost to a reboot":      "WA7",
+	"a refused cordon does not delay other nodes":                      "WA2",
+	"a refused cordon does not delay other profiles":                   "WA2",
+	"a refused condition does not delay other nodes":                   "WA2",
+	"a condition that cannot be removed keeps no node cordoned":        "WA2",
+	"a refused permit leaves no drained node":                          "WA2",
+	"a clock that is ahead while a node drains delays no node":         "WA5",
+	"a node that is deleted before its permit is not lost to a reboot": "WA7",
 }
 
 const (

@@ -237,7 +237,7 @@ func TestANodeKeepsCurrentValuesIfProfilesConflict(t *testing.T) {
 	}
 }
 
-// A profile in mode Plan that was never active declares what an active profile has set. It has no settings, so that the node changes with the active
+// A profile in mode Plan that was never active declares the values of an active profile. It has no settings, so that the node changes with the active
 // profile alone.
 func TestAPlanThatWasNeverActiveHasNoSettings(t *testing.T) {
 	desired := func(current []v1alpha1.NodeSetting, profiles ...v1alpha1.StorageClientProfile) Desired {

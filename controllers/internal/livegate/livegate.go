@@ -59,9 +59,9 @@ const (
 // LostAfter is the maximum wait for a node whose agent does not start, or that does not get the settings that it must prove.
 const LostAfter = 10 * time.Minute
 
-// IsLost reports whether other nodes no longer wait for a node that has not followed since the given time; the zero time means that it follows.
-func IsLost(since, now time.Time) bool {
-	return !since.IsZero() && now.Sub(since) >= LostAfter
+// IsLost reports whether other nodes no longer wait for a node that has not followed since a start; the zero time means that it follows.
+func IsLost(start, now time.Time) bool {
+	return !start.IsZero() && now.Sub(start) >= LostAfter
 }
 
 // IsSilentForLong reports whether the node's agent has not reported for LostAfter.

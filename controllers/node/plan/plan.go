@@ -102,7 +102,7 @@ func For(s Snapshot) Step {
 	return s.planSettings()
 }
 
-// HasRestore reports whether the node has a StorageClientNode whose settings, or some of them, are to be restored: no profile manages the node, or a
+// HasRestore reports whether the node has a StorageClientNode of which some settings must be restored: no profile manages the node, or a
 // profile whose settings it has is gone or is being deleted.
 func (s Snapshot) HasRestore() bool {
 	return s.ClientNode != nil && (!s.Desired.Managed || slices.ContainsFunc(fleet.SourcesOf(s.ClientNode), s.hasLeft))
@@ -113,7 +113,7 @@ func (s Snapshot) hasLeft(name string) bool {
 	return profile == nil || profile.Phase == match.Leaving
 }
 
-// withoutNews returns the current settings without those of profiles that are gone or are being deleted. Such a setting stays if another profile
+// withoutNews returns the current settings without settings of profiles that are gone or are being deleted. Such a setting stays if another profile
 // declares the same value.
 func (s Snapshot) withoutNews() []v1alpha1.NodeSetting {
 	return lists.Pick(s.ClientNode.Spec.Settings, func(current v1alpha1.NodeSetting) (v1alpha1.NodeSetting, bool) {

@@ -171,7 +171,7 @@ func (r *Record) dropOlderProbes() {
 	}
 }
 
-// byIdentity returns evidence by the identities of servers. The previous release recorded them as the volumes spell them. Of two spellings, the newer
+// byIdentity returns evidence by the identities of servers. The previous release recorded them as the volumes spell them. With two spellings, the newer
 // evidence stays.
 func byIdentity(worked map[string]Evidence) map[string]Evidence {
 	var out map[string]Evidence

@@ -252,7 +252,7 @@ func TestAPromiseHoldsWithACustomDefaultOfZero(t *testing.T) {
 	}
 }
 
-// The new arguments have booted, but the trial has not ended yet. A default that users set since concerns no other reboot.
+// The new arguments have booted, but the trial is not finished. A default that users set since concerns no other reboot.
 func TestAPromiseOfArgumentsThatHaveBootedIsNotNeeded(t *testing.T) {
 	m := rig.NewTryingMachine(t, rig.Debian)
 	m.Apply(rig.Settings(rig.Ihash, rig.Seed))

@@ -298,15 +298,16 @@ func (s benchStatus) Patch(_ context.Context, object client.Object, patch client
 		return err
 	}
 	for i := range s.world.profiles {
-		if s.world.profiles[i].Name == object.GetName() {
-			stored := s.world.profiles[i].DeepCopy()
-			if err := json.Unmarshal(data, stored); err != nil {
-				return err
-			}
-			stored.SetResourceVersion(s.world.version())
-			s.world.profiles[i] = *stored
-			*object.(*v1alpha1.StorageClientProfile) = *stored.DeepCopy()
+		if s.world.profiles[i].Name != object.GetName() {
+			continue
 		}
+		stored := s.world.profiles[i].DeepCopy()
+		if err := json.Unmarshal(data, stored); err != nil {
+			return err
+		}
+		stored.SetResourceVersion(s.world.version())
+		s.world.profiles[i] = *stored
+		*object.(*v1alpha1.StorageClientProfile) = *stored.DeepCopy()
 	}
 	return nil
 }

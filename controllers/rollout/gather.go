@@ -223,7 +223,7 @@ func (p *pass) recordSince(times map[string]time.Time, node string, lasts bool) 
 		delete(times, node)
 		return time.Time{}
 	}
-	if since, known := times[node]; !known || clocktime.IsAhead(since, p.Clock.Now()) {
+	if start, known := times[node]; !known || clocktime.IsAhead(start, p.Clock.Now()) {
 		times[node] = p.Clock.Now()
 	}
 	return times[node]

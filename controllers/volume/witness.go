@@ -48,9 +48,8 @@ type podFacts struct {
 	// volumes are the pod's names of its volumes, by claim.
 	volumes map[string][]string
 	// started is the start of its most recently started container, by the node's clock. Zero if it has not started any. accepted is the time at
-	// which the kubelet first saw the pod, by the same clock. restarted is true if a container restarted.
+	// which the kubelet first saw the pod, by the same clock.
 	started, accepted time.Time
-	restarted         bool
 	// first is the earliest start of a container in the pod's status. Zero if it has not started any.
 	first time.Time
 	// arrived is the time at which the pod was bound to its node, by the API server's clock.
@@ -182,7 +181,6 @@ func factsOf(pod *corev1.Pod) *podFacts {
 		}
 	}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		facts.restarted = facts.restarted || status.RestartCount > 0
 		for _, state := range []corev1.ContainerState{status.State, status.LastTerminationState} {
 			facts.addStart(state)
 		}
@@ -247,19 +245,14 @@ func (p *podFacts) startedAfter(at time.Time) bool {
 	return !p.started.IsZero() && !p.started.Before(at)
 }
 
-// hasStartedSince reports whether the pod has started since a time by the API server's clock. A kubelet sees a pod right after it was bound. A
-// pod of unknown age on its node counts as started when it was bound.
-func (p *podFacts) hasStartedSince(at time.Time) bool { return p.isSince(p.started, at) }
-
 // hasFirstStartedSince reports whether the pod's first known start was not before a time by the API server's clock. Its volumes were mounted before.
-func (p *podFacts) hasFirstStartedSince(at time.Time) bool { return p.isSince(p.first, at) }
-
-func (p *podFacts) isSince(start, at time.Time) bool {
+// A kubelet sees a pod right after it was bound. A pod of unknown age on its node counts as started when it was bound.
+func (p *podFacts) hasFirstStartedSince(at time.Time) bool {
 	started := p.arrived
 	if !p.accepted.IsZero() {
-		started = started.Add(start.Sub(p.accepted))
+		started = started.Add(p.first.Sub(p.accepted))
 	}
-	return !start.IsZero() && !started.Before(at)
+	return !p.first.IsZero() && !started.Before(at)
 }
 
 func (w *witnesses) factsOfNode(ctx context.Context, name string) (*nodeFacts, error) {

@@ -17,7 +17,6 @@ const (
 var (
 	draining = page{"a cordoned node, for its pods to leave and its mounts to be free", inDrain, backOff,
 		"finish or delete the pods that the message names, or change their PodDisruptionBudget"}
-	behindNodes   = page{"a node, for the nodes ahead of it", others, noReboot, noAction}
 	inactive      = page{subject: "the nodes and volumes of a profile that is paused, in mode Plan or invalid", then: "the changes continue"}
 	stoppedByUser = page{subject: "a node that a user keeps from reboots", then: noReboot}
 	lastNode      = page{subject: "a node without which the cluster could not run its pods or its control plane", then: noReboot}

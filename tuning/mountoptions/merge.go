@@ -228,13 +228,14 @@ func (m *merger) decideGroup(have, want map[string]string, wanted, existing []Op
 		want[keyLocalLock] = localLocks[flagNolock] // local_lock cannot change it in a sorted list
 	case turnsOff && !isOff:
 		for _, key := range slices.Sorted(maps.Keys(have)) {
-			if isOfCache(key, "") && !m.mayReplace(key, have[key]) {
-				m.keepExisting(keyCache, flagNoac, m.optionOf(key, have[key]).String(), PolicyKeepsValue)
-				clear(want)
-				maps.Copy(want, m.resolve(m.withoutCache(wanted)))
-				maps.DeleteFunc(want, isTimer)
-				return merged
+			if !isOfCache(key, "") || m.mayReplace(key, have[key]) {
+				continue
 			}
+			m.keepExisting(keyCache, flagNoac, m.optionOf(key, have[key]).String(), PolicyKeepsValue)
+			clear(want)
+			maps.Copy(want, m.resolve(m.withoutCache(wanted)))
+			maps.DeleteFunc(want, isTimer)
+			return merged
 		}
 		maps.DeleteFunc(merged, isTimer)
 	case isOff && !turnsOff && slices.ContainsFunc(slices.Collect(maps.Keys(want)), func(key string) bool { return isOfCache(key, "") }):

@@ -24,9 +24,9 @@ type canary struct {
 	// pending are the members that are not done; failed is the subset of them that has failed. soakEnd is the time at which the last of the other
 	// members has been healthy for long enough.
 	pending, failed []string
-	// waits contains, for each pending member, its name and the reason for which it cannot follow.
-	waits   []string
-	soakEnd time.Time
+	// obstacles contains, for each pending member, its name and the reason for which it cannot follow.
+	obstacles []string
+	soakEnd   time.Time
 }
 
 func (n *nodeState) canaryKey(profile string) canaryKey {
@@ -58,7 +58,7 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 				name, text.List(verdict.failed), retryRemedy(name))
 		case len(verdict.pending) > 0:
 			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("Waiting for the canary of StorageClientProfile %s: %s",
-				name, text.List(verdict.waits))
+				name, text.List(verdict.obstacles))
 		case p.isInFuture(verdict.soakEnd):
 			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s",
 				name, formatTime(verdict.soakEnd))
@@ -98,7 +98,7 @@ func (p *planner) evaluateCanary(key canaryKey) canary {
 		out.members = append(out.members, n.Name)
 		if !done || (!soaked && (n.unavailabilityReason() != "" || !canComplete)) {
 			out.pending = append(out.pending, n.Name)
-			out.waits = append(out.waits, n.Name+p.describeLate(n))
+			out.obstacles = append(out.obstacles, n.Name+p.describeLate(n))
 			if n.hasFailed() {
 				out.failed = append(out.failed, n.Name)
 			}
@@ -197,8 +197,8 @@ func (n *nodeState) lateSince() time.Time {
 
 // isLate reports whether other nodes no longer wait for a node: until then, it may still get or report its settings.
 func (p *planner) isLate(n *nodeState) bool {
-	since := n.lateSince()
-	return !since.IsZero() && !p.isInFuture(since.Add(livegate.LostAfter))
+	start := n.lateSince()
+	return !start.IsZero() && !p.isInFuture(start.Add(livegate.LostAfter))
 }
 
 // describeLate returns the reason for which a canary node cannot be rebooted yet, empty if there is none. The note of the node gets the reason, too.

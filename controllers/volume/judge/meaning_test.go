@@ -70,12 +70,13 @@ type sequence struct {
 }
 
 func (s sequence) String() string {
-	text := fmt.Sprintf("original %q, class %q", s.original, s.class)
+	var out strings.Builder
+	fmt.Fprintf(&out, "original %q, class %q", s.original, s.class)
 	for _, p := range s.profiles {
 		r := p.Spec.Volumes[0]
-		text += fmt.Sprintf(", %s (%d, %s %s) %v", p.Name, p.Spec.Priority, r.OnConflict, r.MountOptionsFrom, r.MountOptions)
+		fmt.Fprintf(&out, ", %s (%d, %s %s) %v", p.Name, p.Spec.Priority, r.OnConflict, r.MountOptionsFrom, r.MountOptions)
 	}
-	return text
+	return out.String()
 }
 
 var pools = map[string][2]string{

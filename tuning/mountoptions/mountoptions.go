@@ -217,7 +217,12 @@ func (t *table) optionOf(key, value string) Option {
 func (p Protocol) MeansSame(a, b []string) bool {
 	t, first, second := tableOf(p), Parse(a), Parse(b)
 	return maps.Equal(t.resolve(first), t.resolve(second)) && maps.Equal(t.resolve(sortOptions(first)), t.resolve(sortOptions(second))) &&
-		len(t.contradictions(first)) == len(t.contradictions(second))
+		len(t.contradictions(first)) == len(t.contradictions(second)) && slices.Equal(t.hiddenValues(first), t.hiddenValues(second))
+}
+
+// hiddenValues returns the options whose value counts although the kernel does not show it.
+func (t *table) hiddenValues(options []Option) []Option {
+	return lists.Filter(options, func(o Option) bool { return t.specs[o.Name].Same["*"] != "" })
 }
 
 // Has reports whether a list has the values of other options, in any spelling.

@@ -195,7 +195,7 @@ func (s *scope) adoptRetained() {
 		return
 	}
 	retained := slices.DeleteFunc(mountoptions.SplitOptions(s.current), func(o string) bool {
-		return slices.Contains(s.merged.allCarried(), o) && !slices.Contains(mountoptions.SplitOptions(s.base), o)
+		return s.target.contains(s.merged.allCarried(), o) && !slices.Contains(mountoptions.SplitOptions(s.base), o)
 	})
 	s.base = s.target.options.MergeProtected(s.target.ProtectedOptions(), s.base, retained, v1alpha1.ConflictUseProfile, nil).Options
 	s.mergeRules()

@@ -155,6 +155,11 @@ func TestRetainWithAnotherProfile(t *testing.T) {
 			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"actimeo=600"}, builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nocto"})},
 			want:   written([]string{"hard", "actimeo=600"}, []string{"hard", "nocto", "actimeo=600"}, "b"),
 		},
+		"another spelling of an option of the other profile does not": {
+			volume: carrying([]string{"hard"}, []string{"hard", "proto=tcp", "nocto"}, "a", "b"),
+			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"nocto"}, priority(100), builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"tcp"})},
+			want:   written([]string{"hard", "nocto"}, []string{"hard", "nocto", "tcp"}, "b"),
+		},
 		"a value that the other profile replaced is restored with it": {
 			volume: carrying([]string{"hard", "nconnect=2"}, []string{"hard", "nconnect=4", "actimeo=600"}, "a", "b"),
 			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"actimeo=600"}, builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nconnect=4"}, useProfile)},

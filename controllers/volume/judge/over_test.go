@@ -169,13 +169,14 @@ func TestUpgradeWritesNoOtherSpelling(t *testing.T) {
 		profiles                []string
 		isWritten               bool
 	}{
-		"four timers for actimeo":             {"hard", "hard acregmin=30 acregmax=30 acdirmin=30 acdirmax=30", "actimeo=30", []string{"fast"}, false},
-		"nolock with its kind of lock":        {"vers=3", "vers=3 nolock local_lock=all", "nolock local_lock=all", []string{"fast"}, false},
-		"a synonym":                           {"hard", "hard proto=tcp", "tcp", []string{"fast"}, false},
-		"sync next to noac":                   {"noac", "noac sync", "sync", []string{"fast"}, false},
-		"a lost nolock":                       {"vers=3", "vers=3 local_lock=flock", "nolock local_lock=flock", []string{"fast"}, true},
-		"a list that differs if it is sorted": {"hard", "hard actimeo=30 acregmax=90", "actimeo=30 acregmax=90", []string{"fast"}, true},
-		"another profile wrote it":            {"hard", "hard proto=tcp", "tcp", []string{"fast", "gone"}, true},
+		"four timers for actimeo":               {"hard", "hard acregmin=30 acregmax=30 acdirmin=30 acdirmax=30", "actimeo=30", []string{"fast"}, false},
+		"nolock with its kind of lock":          {"vers=3", "vers=3 nolock local_lock=all", "nolock local_lock=all", []string{"fast"}, false},
+		"a synonym":                             {"hard", "hard proto=tcp", "tcp", []string{"fast"}, false},
+		"sync next to noac":                     {"noac", "noac sync", "sync", []string{"fast"}, false},
+		"a lost nolock":                         {"vers=3", "vers=3 local_lock=flock", "nolock local_lock=flock", []string{"fast"}, true},
+		"a list that differs if it is sorted":   {"hard", "hard actimeo=30 acregmax=90", "actimeo=30 acregmax=90", []string{"fast"}, true},
+		"a value that the kernel does not show": {"hard", "hard fsc=a", "fsc=b", []string{"fast"}, true},
+		"another profile wrote it":              {"hard", "hard proto=tcp", "tcp", []string{"fast", "gone"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			applied := strings.Fields(test.applied)

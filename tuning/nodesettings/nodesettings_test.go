@@ -255,9 +255,9 @@ func TestAHeldProfileKeepsBothParametersOfAPair(t *testing.T) {
 		other v1alpha1.StorageClientProfile
 		want  []string
 	}{
-		"alone":                              {profile("z", 0), both},
-		"beside one with the same parameter": {profile("z", 0, sysctl("vm.overcommit_ratio", "80")), both},
-		"below one of a higher priority":     {profile("z", 1, sysctl("vm.overcommit_ratio", "90")), []string{both[0], "sysctl/vm.overcommit_ratio=90 z"}},
+		"alone":                               {profile("z", 0), both},
+		"next to one with the same parameter": {profile("z", 0, sysctl("vm.overcommit_ratio", "80")), both},
+		"below one of a higher priority":      {profile("z", 1, sysctl("vm.overcommit_ratio", "90")), []string{both[0], "sysctl/vm.overcommit_ratio=90 z"}},
 	} {
 		got := MergeHolding([]v1alpha1.StorageClientProfile{p, test.other}, current, sets.New("p"))
 		check.Equal(t, name+": settings", test.want, lines(got.Settings))
